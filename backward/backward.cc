@@ -5,6 +5,7 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/edit_guard.h>
+#include <coracle/framework/ir/file_fields.h>
 #include <coracle/framework/ir/mismatch.h>
 #include <fmt/format.h>
 
@@ -94,7 +95,7 @@ std::vector<std::string> DefaultWanted(const BlockDesc& block,
   for (const BlockDesc* b = &block; b; b = b->parent()) {
     for (size_t i = 0; i < b->NumVars(); ++i) {
       const VarDesc& var = b->var(i);
-      if (var.stop_gradient_field() == std::optional<bool>(false) && !var.is_parameter() &&
+      if (FileFields::StopGradient(var) == std::optional<bool>(false) && !var.is_parameter() &&
           !var.persistable()) {
         fed.insert(var.name());
       }

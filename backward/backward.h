@@ -39,7 +39,8 @@
 
 namespace coracle {
 
-// Recomputation discards activations after the forward pass and computes them again when the
+// --- recomputation ---
+// It discards activations after the forward pass and computes them again when the
 // gradient ops need them (Chen, Xu, Zhang, Guestrin: "Training deep nets with sublinear memory
 // cost", 2016).
 
@@ -188,10 +189,9 @@ std::vector<std::string> Gradients(const std::vector<Variable>& targets,
 // op (a sum, a seed, a clip), or whose forward op was removed. Works on programs read from files.
 const OpDesc* FindForwardOp(const OpDesc& gradient_op);
 
-// For callers that need dense tensors, since executors cannot fetch selected rows.
-
 // Replaces names of selected rows by the names of dense copies, which ops appended to the block
-// make. Returns all other names unchanged, including unknown and empty ones.
+// make. Returns all other names unchanged, including unknown and empty ones. For callers that need
+// dense tensors, since executors cannot fetch selected rows.
 std::vector<std::string> DenseNames(BlockDesc& block, std::vector<std::string> names,
                                     const OpRegistry& ops = DefaultOps());
 
@@ -250,7 +250,8 @@ struct CheckGradientOptions {
   int64_t batch_size = 2;  // for unknown dimensions
   uint64_t seed = 1;
   int directions = 1;  // random directions for each variable
-  // Limit for |gradient - difference|, divided by the larger of the two.
+  // Limit for |gradient - difference|, divided by the larger of the two. A larger difference passes
+  // if it is no larger than the measured rounding errors of the loss explain, at most a thousandth.
   double tolerance = 1e-6;
   std::string allow_files = {};     // see CompileOptions
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
@@ -262,6 +263,7 @@ struct GradientCheck {
   double by_gradient = 0;    // gradient times direction
   double by_difference = 0;  // derivative of the loss along the direction
   double error = 0;          // relative
+  double allowed = 0;        // the error that passes: the tolerance, or what rounding explains
   bool passed = false;
 };
 
@@ -271,6 +273,8 @@ struct CheckGradientReport {
   // The first op in program order whose own gradient is wrong: "relu, op 3 of block 0, input X:
   // gradient 0.5, difference 1". "" if there is none, or if all checks of the program pass.
   std::string wrong_op;
+  // If a check fails although no op is wrong by itself: the op with the largest error.
+  std::string doubtful_op;
   bool passed() const;
   std::string ToString() const;  // lines of text
 };
@@ -287,7 +291,7 @@ CheckGradientReport CheckGradient(const ProgramDesc& program,
 // all complex ones.
 ProgramDesc InDouble(const ProgramDesc& program);
 
-// ExplainGradient says why a variable has a gradient, or where the path to it ends.
+// --- why a variable has a gradient, or where the path to it ends: ExplainGradient ---
 
 // One op on the path back from the differentiated variable.
 struct GradientStep {

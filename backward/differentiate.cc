@@ -8,7 +8,7 @@
 #include <coracle/backward/slice.h>
 #include <coracle/backward/verify_program.h>
 #include <coracle/framework/ir/edit_guard.h>
-#include <coracle/framework/op/inner_gradient.h>
+#include <coracle/framework/op/context/inner_gradient.h>
 #include <coracle/passes/pass.h>
 
 #include <algorithm>
@@ -194,7 +194,7 @@ Appended GradientsThroughOuterBlocks(const Request& request, Path& path, Backwar
 }
 
 // Records the outer reads for ops that run this block, perhaps later:
-// see framework/op/inner_gradient.h.
+// see framework/op/context/inner_gradient.h.
 void RecordOuterReads(const Request& request, const Path& path, size_t first_gradient) {
   if (!request.block.parent() || request.block.NumOps() <= first_gradient || path.reads.empty())
     return;

@@ -4,7 +4,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/ir/role.h>
-#include <coracle/framework/op/refused_ops.h>
+#include <coracle/framework/op/check/refused_ops.h>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -112,8 +112,9 @@ class ForwardGraph {
   // The version of a wanted variable whose gradient counts as the variable's (after MarkPath); -1
   // if no target depends on it.
   int32_t WantedVersion(const std::string& name);
-  // The variables of enclosing blocks whose values before the block these versions depend on,
-  // through ops that pass gradients. REQUIRES: the graph covers the whole block.
+  // The outer variables (of enclosing blocks) on which these versions depend through
+  // differentiable ops. Their values are those before the block runs. REQUIRES: the graph covers
+  // the whole block.
   std::vector<std::string> OuterReads(const std::vector<int32_t>& targets);
   // Like OuterReads, for variables of this block that no op of it writes first: the op that runs
   // the block sets them.

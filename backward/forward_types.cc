@@ -4,7 +4,7 @@
 #include <coracle/backward/forward_graph.h>
 #include <coracle/backward/open_types.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/op/flow_types.h>
+#include <coracle/framework/op/check/flow_types.h>
 #include <fmt/format.h>
 
 #include <algorithm>

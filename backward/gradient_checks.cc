@@ -3,7 +3,7 @@
 #include <coracle/backward/gradient_ops.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/op/flow_types.h>
+#include <coracle/framework/op/check/flow_types.h>
 #include <fmt/format.h>
 
 namespace coracle::inline internal {
@@ -35,8 +35,8 @@ void RefuseContradiction(const BlockDesc& block, const OpDesc& op, const OpRegis
     throw error.WithPrefix("no gradient of " + op.type());
   }
   if (op.type().ends_with("_grad")) {
-    ThrowInvalid(fmt::format("no gradient of {}: the types of its operands do not belong together",
-                             op.type()));
+    ThrowInvalid(
+        fmt::format("no gradient of {}: the types of its operands do not match", op.type()));
   }
 }
 

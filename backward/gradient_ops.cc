@@ -3,8 +3,8 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
+#include <coracle/framework/op/check/run_rules.h>
 #include <coracle/framework/op/op_context.h>
-#include <coracle/framework/op/run_rules.h>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 #include <coracle/backward/open_types.h>
-#include <coracle/framework/op/flow_types.h>
+#include <coracle/framework/op/check/flow_types.h>
 
 #include <algorithm>
 #include <string_view>

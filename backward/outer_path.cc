@@ -1,8 +1,8 @@
 #include <coracle/backward/outer_path.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/op/block_use.h>
-#include <coracle/framework/op/inner_gradient.h>
+#include <coracle/framework/op/check/block_use.h>
+#include <coracle/framework/op/context/inner_gradient.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -137,22 +137,31 @@ void OuterPath::RequireOnePlace(const Level& level,
   const auto made = MadeFrom(level.block->program(), ops_, wanted_);
   for (const std::string& name : level.reads) {
     if (!IsWanted(name) && made.count(name))
-      Refuse(*runners[0], name, "of a block that is run from several places or from elsewhere");
+      Refuse(
+          *runners[0], name,
+          "is computed before the op that runs the block; backward inside a block needs a single "
+          "op that runs it, and this block has several");
   }
 }
 
 void OuterPath::RequireNoMissedPath(const BlockDesc& block) const {
   const auto missed = FindMissedPath({&block, reads_, wanted_}, ops_);
-  if (missed) Refuse(*missed->runner, missed->name, "which other runs of it or that op compute");
+  if (!missed) return;
+  const std::string& type = missed->runner->type();
+  Refuse(*missed->runner, missed->name,
+         fmt::format("other runs of this {}'s block, or the {} itself, compute; backward inside a "
+                     "block follows one run only",
+                     type, type));
 }
 
-void OuterPath::Refuse(const OpDesc& runner, const std::string& name, const char* why) const {
-  throw Error(ErrorCode::kUnimplemented,
-              fmt::format("{}: the path to {} leaves the block of the targets, run by {}, through "
-                          "{}, {}; put {} into stop_gradients for the gradient of one run",
-                          who_, Quote(wanted_.empty() ? "" : wanted_[0]), runner.type(),
-                          Quote(name), why, Quote(name)),
-              "  " + Locate(runner));
+void OuterPath::Refuse(const OpDesc& runner, const std::string& name,
+                       const std::string& why) const {
+  throw Error(
+      ErrorCode::kUnimplemented,
+      fmt::format("{}: the gradient of {} would pass through {}, which {}; put {} into "
+                  "stop_gradients for the gradient of one run",
+                  who_, Quote(wanted_.empty() ? "" : wanted_[0]), Quote(name), why, Quote(name)),
+      "  " + Locate(runner));
 }
 
 std::vector<ForwardGraph*> OuterPath::MarkedGraphs() {

@@ -23,7 +23,7 @@ class OuterPath {
             const BackwardOptions& options, const std::vector<std::string>& wanted);
 
   // The outer variables that the gradients depend on; see
-  // InnerGradient (framework/op/inner_gradient.h).
+  // InnerGradient (framework/op/context/inner_gradient.h).
   const std::vector<std::string>& reads() const { return reads_; }
   // The outer variables that are computed from wanted ones. The targets' block must yield their
   // gradients too.
@@ -57,7 +57,8 @@ class OuterPath {
                    std::unordered_map<std::string, std::string>* gradients);
   bool IsWanted(const std::string& name) const { return wanted_set_.count(name) > 0; }
   void RequireVisible(Level& level, const BlockDesc& target) const;
-  [[noreturn]] void Refuse(const OpDesc& runner, const std::string& name, const char* why) const;
+  [[noreturn]] void Refuse(const OpDesc& runner, const std::string& name,
+                           const std::string& why) const;
 
   const char* who_;
   const OpRegistry& ops_;

@@ -2,6 +2,7 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/edit_guard.h>
+#include <coracle/framework/ir/file_fields.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/ir/role.h>
 #include <coracle/framework/op/op_context.h>
@@ -391,7 +392,7 @@ class Rewriter {
     std::string name = block_.program().FreeName(stem);
     VarDesc& var = block_.Var(name);
     var.SetMeta(like.meta());
-    var.stop_gradient_field() = like.stop_gradient_field();
+    FileFields::StopGradient(var) = FileFields::StopGradient(like);
     return name;
   }
 

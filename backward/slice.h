@@ -12,8 +12,8 @@
 
 namespace coracle::inline internal {
 
-// Positions, in order, of a set of ops that includes every op that depends on a wanted variable and
-// that a target depends on. nullopt: the whole block must be examined, because an op with a
+// Returns, in order, the positions of all ops between the wanted variables and the targets; some
+// other ops may be among them. nullopt: the whole block must be examined, because an op with a
 // sub-block uses variables that its slots do not list.
 std::optional<std::vector<uint32_t>> OpsBetween(const BlockDesc& block, const OpRegistry& ops,
                                                 const std::vector<std::string>& wanted,

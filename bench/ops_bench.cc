@@ -4,7 +4,7 @@
 
 #include <benchmark/benchmark.h>
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/op/kernel_choice.h>
+#include <coracle/framework/op/kernel/kernel_choice.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/operators/operators.h>
 

@@ -1,7 +1,7 @@
 #pragma once
-// Gradient clip: limits the gradients of parameters between backward and the update. A parameter's
-// clip is a Setting (its own, or its optimizer's), made by the functions below. The clips of a step
-// are appended together, as ordinary ops of the role Optimize.
+// Clips. An error clip limits the gradient of a chosen variable inside backward, before the next
+// gradient op reads it. A gradient clip limits the gradients of parameters between backward and
+// the update.
 
 #include <coracle/backward/backward.h>
 #include <coracle/framework/ir/fields.h>
@@ -12,9 +12,8 @@
 
 namespace coracle {
 
-// Error clip: limits the gradient of a chosen variable inside backward, before the
-// next gradient op reads it. Set it with VarDesc::SetErrorClip; the attr classes are
-// in <coracle/framework/ir/var.h>.
+// --- error clips ---
+// VarDesc::SetErrorClip gives one to a variable. <coracle/framework/ir/var.h> has the attr classes.
 
 // The callback for AppendBackward: if the op appended last completes the gradient of a variable
 // (looked up recursively) that has an error_clip, appends the clip's ops. A gradient that is summed
@@ -59,6 +58,10 @@ void AppendScaledErrorClip(BlockDesc& block, const BaseErrorClipAttr& clip,
 // `grad_to_var`, since that clip will never act. Returns the names of these variables.
 std::vector<std::string> WarnOfIdleErrorClips(const ProgramDesc& program,
                                               const GradToVar& grad_to_var);
+
+// --- gradient clips ---
+// A parameter's clip is a Setting (its own, or its optimizer's), made by the functions below. The
+// clips of a step are appended together, as ordinary ops of the role Optimize.
 
 // Selects how a clip acts if the norm is a nan or infinite.
 enum class NonFinite {

@@ -1,6 +1,7 @@
 #include <coracle/clip/clip.h>
 #include <coracle/clip/internal/clip_writer.h>
 #include <coracle/clip/internal/text_clip.h>
+#include <coracle/clip/split_factor.h>
 #include <coracle/framework/base/registry.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/edit_guard.h>
@@ -227,7 +228,8 @@ class NormClip {
         startup_(startup),
         rule_(rule),
         dtype_(NormDType(w_.Var(first.pair.param))),
-        exponent_(dtype_ == DType::kFloat64 && rule.clip_norm > kLeastScaled ? kExponent : 0) {}
+        exponent_(dtype_ == DType::kFloat64 && rule.clip_norm > kLeastScaledLimit ? kNormExponent
+                                                                                  : 0) {}
 
   const NormRule& rule() const { return rule_; }
   DType dtype() const { return dtype_; }
@@ -246,9 +248,9 @@ class NormClip {
     const Variable limit = Limit(w_, DType::kFloat64, std::ldexp(rule_.clip_norm, -exponent_));
     const Variable max = w_.Named("max", Max(norm_, limit));
     if (dtype_ == DType::kFloat64)
-      SplitFactor(limit, max, what);
+      SplitFactorOf(limit, max, what);
     else
-      factor_ = w_.Named("factor", limit / max);
+      factor_.factor = w_.Named("factor", limit / max);
     if (rule_.non_finite != NonFinite::kPropagate) finite_ = w_.Named("finite", IsFinite(norm_));
     if (keep_statistics) {
       const Variable norm =
@@ -262,10 +264,10 @@ class NormClip {
 
   std::string Scaled(const ParamAndGrad& pair) {
     std::string grad = pair.grad;
-    Variable factor = factor_;
+    Variable factor = factor_.factor;
     if (dtype_ == DType::kFloat64) {
-      grad = w_.Named("first", Scale(w_.Var(grad), factor_)).name();
-      factor = rest_;
+      grad = w_.Named("first", Scale(w_.Var(grad), factor)).name();
+      factor = factor_.rest;
     }
     const std::string scaled = Clipped(
         w_, pair, "scale", {{"X", {grad}}, {"ScaleTensor", {factor.name()}}}, {{"scale", 1.0f}});
@@ -280,19 +282,15 @@ class NormClip {
   std::string guard() const { return rule_.non_finite == NonFinite::kSkip ? finite_.name() : ""; }
 
  private:
-  // limit / max may be smaller than every normal float64, so it becomes factor_ * rest_. factor_ is
-  // the quotient if max is at most 2^1000 limits. rest_ is 1 unless max is larger.
-  void SplitFactor(const Variable& limit, const Variable& max, const std::string& what) {
+  void SplitFactorOf(const Variable& limit, const Variable& max, const std::string& what) {
     const double most =
         std::min(std::ldexp(rule_.clip_norm, 1000 - exponent_), std::numeric_limits<double>::max());
-    const Variable reach = Limit(w_, DType::kFloat64, most);
-    factor_ = w_.Named("factor", limit / w_.Named("min", Min(max, reach)));
-    rest_ = w_.Named("rest", 1.0 / w_.Named("max", Max(w_.Named("beyond", max / reach), 1.0)));
+    factor_ = SplitQuotient(w_, limit, max, Limit(w_, DType::kFloat64, most));
     if (exponent_ == 0) RefuseLargeNorms(what);
   }
 
-  // Such a norm cannot be scaled to so small a limit with two factors. An infinite norm is left
-  // to non_finite.
+  // Two factors cannot scale a norm beyond 1e280 to a limit that is so small, so the run fails. An
+  // infinite norm is handled as `non_finite` says.
   void RefuseLargeNorms(const std::string& what) {
     const Variable above = w_.Named("above", And(Greater(norm_, 1e280), IsFinite(norm_)));
     const Variable fits = w_.Named("fits", Not(above));
@@ -302,18 +300,14 @@ class NormClip {
                                        what, rule_.clip_norm)}});
   }
 
-  // The norm of float64 gradients may exceed every float64. If the limit allows it, the norm is
-  // divided by 2^kExponent.
-  static constexpr int32_t kExponent = 64;
-  static constexpr double kLeastScaled = 1e-280;
-
   Writer w_;
   ProgramDesc& startup_;
   NormRule rule_;
   DType dtype_;
   int32_t exponent_;
   std::vector<Variable> parts_;
-  Variable norm_, factor_, rest_, finite_;  // float64, in units of 2^exponent_; float64; bool
+  Variable norm_, finite_;  // float64, in units of 2^exponent_; bool
+  SplitFactor factor_;      // float64
 };
 
 void AddGuard(ClippedGradients& result, const std::string& guard) {

@@ -67,6 +67,8 @@ void CheckReduction(const Exchange& exchange) {
 
 void Exchange::Check(int size) const {
   if (!IsValid(dtype)) ThrowInvalid(fmt::format("{}: unknown element type", ToString(kind)));
+  if (dtype == DType::kString)
+    ThrowInvalid(fmt::format("{}: strings are not exchanged", ToString(kind)));
   if (counts.size() != NumCounts(*this, size)) {
     ThrowInvalid(fmt::format("{} among {} ranks takes {} counts, got {}", ToString(kind), size,
                              NumCounts(*this, size), counts.size()));

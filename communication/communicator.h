@@ -167,7 +167,7 @@ class Ranks {
   std::shared_ptr<Communicator> communicator_;
 };
 
-// Processes as ranks: whether this process was launched as one of several, and its communicator.
+// --- processes as ranks ---
 
 // How mpirun, srun or another MPI launcher started this process, according to its environment.
 struct Launched {

@@ -34,7 +34,9 @@ struct OnnxImportOptions {
 // file's folder. Variables have the names of ONNX's values if these are free and usable.
 //
 // A tensor of rank 0 has the shape [1] in the program. uint16 and uint32 are held as int32 and
-// int64. The program computes what ONNX specifies; a model is never imported in part.
+// int64. The program computes what ONNX specifies. A model is never imported in part,
+// except that a branch of an If whose condition is not known may be one that cannot run: a run that
+// takes it stops, and a warning says so.
 //
 // Throws, with the node's name, op type and version in the first line: kUnimplemented for an op
 // type, version, attribute, type or shape without counterpart in Coracle, kInvalidArgument for an

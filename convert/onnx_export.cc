@@ -28,6 +28,11 @@ void ExportOnnx(const std::string& path, const ProgramDesc& program, const Scope
   model.mutable_graph()->set_name("program");
   model.add_opset_import()->set_version(options.opset);
   model.mutable_opset_import(0)->set_domain("");
+  if (graph.ml_version() > 0) {
+    auto& ml = *model.add_opset_import();
+    ml.set_domain("ai.onnx.ml");
+    ml.set_version(graph.ml_version());
+  }
   onnx::WriteModel(graph, path, options.max_model_bytes);
 }
 

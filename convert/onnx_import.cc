@@ -23,6 +23,7 @@ using onnx::GraphImporter;
 using onnx::ImportState;
 using onnx::Value;
 using proto::onnx::ModelProto;
+using proto::onnx::NodeProto;
 using proto::onnx::TypeProto;
 using proto::onnx::ValueInfoProto;
 
@@ -89,6 +90,26 @@ void SettleParameters(ProgramDesc& program, Scope& parameters) {
 }
 
 // The import of one model.
+// The values that a node and its inner graphs read.
+void AddReads(const NodeProto& node, std::vector<std::string>* names) {
+  names->insert(names->end(), node.input().begin(), node.input().end());
+  for (const auto& attr : node.attribute()) {
+    for (const NodeProto& inner : attr.g().node()) AddReads(inner, names);
+  }
+}
+
+// The keys of maps, whose values are the rows of an output, are one more result.
+void AddKeys(const onnx::Values& outputs, onnx::ImportState& state,
+             std::vector<std::string>* fetches) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i] || !outputs[i]->keys) continue;
+    const std::string wanted = (*fetches)[i] + ".keys";
+    const Variable var = state.VarOf(*outputs[i]->keys, wanted + ".constant");
+    const std::string name = state.program.FreeName(wanted);
+    fetches->push_back(state.writer.Into(name, "assign", {{"X", {var.name()}}}).name());
+  }
+}
+
 class ModelImporter {
  public:
   ModelImporter(onnx::OnnxModelFile& file, Scope& scope, const OnnxImportOptions& options)
@@ -111,11 +132,12 @@ class ModelImporter {
     graph_.AddInitializers(model_.graph(), std::move(file_.initializers));
     for (const ValueInfoProto& input : model_.graph().input()) AddInput(input);
     CheckOptions();
-    graph_.ImportNodes(model_.graph().node());
+    const onnx::Values outputs = graph_.ImportNodes(model_.graph());
     state_.name_base.clear();
     std::vector<std::string> fetches;
-    for (const ValueInfoProto& output : model_.graph().output())
-      fetches.push_back(OutputOf(output));
+    for (size_t i = 0; i < outputs.size(); ++i)
+      fetches.push_back(OutputOf(model_.graph().output(static_cast<int>(i)), outputs[i]));
+    AddKeys(outputs, state_, &fetches);
     if (fetches.empty()) ThrowInvalid("the graph has no output");
     SettleParameters(result_.program, *state_.parameters);
     SetFeedsAndFetches(result_.program, feeds_, fetches);
@@ -131,19 +153,39 @@ class ModelImporter {
     return std::move(result_.program);
   }
 
-  // After an Error: the inputs whose values the node needed to know; empty if the error had
-  // another reason.
+  std::vector<std::string> Warnings() const {
+    std::vector<std::string> warnings;
+    constexpr size_t kShown = 8;
+    for (const auto& [kind, warning] : state_.warnings)
+      if (warnings.size() < kShown) warnings.push_back(warning);
+    if (state_.warnings.size() > kShown)
+      warnings.push_back(fmt::format("and {} more warnings", state_.warnings.size() - kShown));
+    return warnings;
+  }
+
+  // Whether branches were left out because they cannot run.
+  bool LeavesOutBranches() const {
+    return std::any_of(state_.warnings.begin(), state_.warnings.end(),
+                       [](const auto& entry) { return entry.first.starts_with("branch of "); });
+  }
+
+  // The inputs whose values a node, or a branch that was left out, needed to know; empty after an
+  // Error that had another reason.
   std::set<std::string> NeededInputs() const {
-    if (state_.unknown_value.empty()) return {};
-    std::unordered_map<std::string, const proto::onnx::NodeProto*> writers;
-    for (const auto& node : model_.graph().node()) {
+    std::vector<std::pair<std::string, const NodeProto*>> unknown = state_.noted_unknown;
+    if (!state_.unknown_value.empty())
+      unknown.emplace_back(state_.unknown_value, graph_.last_node());
+    if (unknown.empty()) return {};
+    std::unordered_map<std::string, const NodeProto*> writers;
+    for (const NodeProto& node : model_.graph().node()) {
       for (const std::string& output : node.output()) writers[output] = &node;
     }
-    // A value of a sub-graph or function may depend on anything that the node reads.
-    std::vector<std::string> open = {state_.unknown_value};
-    const auto* node = graph_.last_node();
-    if (node && !writers.count(open[0]) && !IsInput(open[0]))
-      open.insert(open.end(), node->input().begin(), node->input().end());
+    std::vector<std::string> open;
+    for (const auto& [name, node] : unknown) {
+      open.push_back(name);
+      // A value of a sub-graph or function may depend on anything that the node reads.
+      if (node && !writers.count(name) && !IsInput(name)) AddReads(*node, &open);
+    }
     std::set<std::string> seen, needed;
     while (!open.empty()) {
       const std::string name = open.back();
@@ -151,8 +193,7 @@ class ModelImporter {
       if (!seen.insert(name).second) continue;
       if (IsInput(name)) needed.insert(name);
       const auto writer = writers.find(name);
-      if (writer == writers.end()) continue;
-      open.insert(open.end(), writer->second->input().begin(), writer->second->input().end());
+      if (writer != writers.end()) AddReads(*writer->second, &open);
     }
     return needed;
   }
@@ -167,12 +208,13 @@ class ModelImporter {
     inputs_.insert(input.name());
     state_.memory.Add(kInputBytes, "the inputs of an ONNX model");
     if (!input.type().has_tensor_type()) {
-      throw Error(ErrorCode::kUnimplemented,
-                  fmt::format("the input {} is not a tensor, and only tensors can be fed",
-                              Quote(input.name())));
+      throw Error(
+          ErrorCode::kUnimplemented,
+          fmt::format("the input {} is {}, and only tensors can be fed", Quote(input.name()),
+                      input.type().has_map_type() ? "a map" : "not a tensor"));
     }
     const TypeProto::Tensor& type = input.type().tensor_type();
-    const std::optional<DType> dtype = onnx::FromDataType(type.elem_type());
+    const std::optional<DType> dtype = onnx::HoldingDType(type.elem_type());
     if (!dtype) {
       throw Error(ErrorCode::kUnimplemented,
                   fmt::format("the input {} is {}, which no dtype holds", Quote(input.name()),
@@ -208,8 +250,7 @@ class ModelImporter {
   }
 
   // Named like the output if that name is free, so that fetched variables are named as in ONNX.
-  std::string OutputOf(const ValueInfoProto& output) {
-    const onnx::ValuePtr value = graph_.Find(output.name());
+  std::string OutputOf(const ValueInfoProto& output, const onnx::ValuePtr& value) {
     if (!value || !value->is_tensor()) {
       throw Error(ErrorCode::kUnimplemented,
                   fmt::format("the output {} is not a tensor, and only tensors can be fetched",
@@ -238,21 +279,41 @@ void MoveInto(Scope& from, Scope& to) {
   for (const std::string& name : from.LocalNames()) to.Var(name) = std::move(from.Var(name));
 }
 
-// With `needed`, returns after an Error the inputs whose values would help.
+// What an import says besides its result or its Error.
+struct ImportNotes {
+  std::set<std::string> needed;       // inputs whose values would help
+  std::vector<std::string> warnings;  // of a model that was imported
+  bool leaves_out = false;            // branches that cannot run
+};
+
 InferenceModel Import(onnx::OnnxModelFile file, const std::string& source, Scope& scope,
-                      const OnnxImportOptions& options, std::set<std::string>* needed) {
+                      const OnnxImportOptions& options, ImportNotes* notes) {
   Scope values;
   ModelImporter importer(file, values, options);
   try {
     InferenceModel result = importer.Run();
+    *notes = {importer.NeededInputs(), importer.Warnings(), importer.LeavesOutBranches()};
     MoveInto(values, scope);
     return result;
   } catch (const std::bad_alloc&) {
     throw Error(ErrorCode::kResourceExhausted, source + ": out of memory");
   } catch (const Error& e) {
-    if (needed) *needed = importer.NeededInputs();
+    notes->needed = importer.NeededInputs();
     throw e.WithPrefix(source);
   }
+}
+
+void Show(const ImportNotes& notes, const std::string& source) {
+  for (const std::string& warning : notes.warnings)
+    LogMessage(MessageLevel::kWarning, source + ": " + warning);
+}
+
+InferenceModel ImportOnce(onnx::OnnxModelFile file, const std::string& source, Scope& scope,
+                          const OnnxImportOptions& options) {
+  ImportNotes notes;
+  InferenceModel result = Import(std::move(file), source, scope, options, &notes);
+  Show(notes, source);
+  return result;
 }
 
 // Adds the values that the failed import lacked; false if there is nothing to add.
@@ -275,7 +336,7 @@ void AddShapes(const std::map<std::string, Tensor>& inputs, OnnxImportOptions* o
 }  // namespace
 
 InferenceModel ImportOnnx(const std::string& path, Scope& scope, const OnnxImportOptions& options) {
-  return Import(onnx::ReadOnnxModel(path), path, scope, options, nullptr);
+  return ImportOnce(onnx::ReadOnnxModel(path), path, scope, options);
 }
 
 InferenceModel ImportOnnxFor(const std::string& path, const std::map<std::string, Tensor>& inputs,
@@ -283,11 +344,21 @@ InferenceModel ImportOnnxFor(const std::string& path, const std::map<std::string
   OnnxImportOptions options = given;
   bool shapes = false;
   while (true) {
-    std::set<std::string> needed;
+    ImportNotes notes;
     try {
-      return Import(onnx::ReadOnnxModel(path), path, scope, options, &needed);
+      Scope values;
+      InferenceModel result = Import(onnx::ReadOnnxModel(path), path, values, options, &notes);
+      // Values and shapes may let more branches, or those that will be taken, be imported.
+      if (AddKnown(notes.needed, inputs, &options)) continue;
+      if (notes.leaves_out && !std::exchange(shapes, true)) {
+        AddShapes(inputs, &options);
+        continue;
+      }
+      Show(notes, path);
+      MoveInto(values, scope);
+      return result;
     } catch (const Error& e) {
-      if (AddKnown(needed, inputs, &options)) continue;
+      if (AddKnown(notes.needed, inputs, &options)) continue;
       if (shapes || e.code() != ErrorCode::kUnimplemented) throw;
       AddShapes(inputs, &options);
       shapes = true;
@@ -304,7 +375,7 @@ ProgramDesc OnnxInputs(const std::string& path) {
 
 InferenceModel ParseOnnx(std::string_view bytes, const std::string& source, Scope& scope,
                          const OnnxImportOptions& options) {
-  return Import(onnx::ParseOnnxModel(bytes, source), source, scope, options, nullptr);
+  return ImportOnce(onnx::ParseOnnxModel(bytes, source), source, scope, options);
 }
 
 void RegisterOnnxReader() {

@@ -61,9 +61,8 @@ bool ScaleLosses(ProgramDesc& main, const PartValues& parts, const AllReduceOpti
     known &= parts.Of(loss).kind != PartKind::kUnknown;
     const VarDesc* fixed = FixedInput(main.Root(), options.share);
     if (part.kind == PartKind::kSame && fixed) {
-      ThrowInvalid(
-          fmt::format("distribute: input {} is {}, and ranks divide the batch: its first "
-                      "dimension must be -1",
+      Refuse(
+          fmt::format("input {} is {}, and ranks divide the batch: its first dimension must be -1",
                       Quote(fixed->name()), fixed->meta().ToString()));
     }
     inserter->After(*op, kBackward | kLoss, [&](const Writer& w) {
@@ -97,11 +96,9 @@ void LeaveOutUncountedRows(ProgramDesc& main, const AllReduceOptions& options,
       const bool mixes = rule == RowRule::kMixes && spec->rows.fn;
       if (!mixes && rule != RowRule::kSum) return;
       if (mixes || (op.block() != &main.Root() && !options.share.empty())) {
-        ThrowInvalid(
-            fmt::format("distribute: the ranks cannot add {}, which {} makes from the rows "
-                        "of a rank{}; train on one rank, or without the op",
-                        Quote(grad), op.type(), mixes ? "" : ", in a block"),
-            "  " + Locate(op));
+        Refuse(op, fmt::format("the ranks cannot add {}, which {} makes from the rows of a rank{}; "
+                               "train on one rank, or without the op",
+                               Quote(grad), op.type(), mixes ? "" : ", in a block"));
       }
       inserter->After(op, kBackward, [&](const Writer& w) {
         if (const auto counts = writer.Counts(w, VarOf(*op.block(), grad).dtype()))
@@ -146,10 +143,9 @@ void SyncBatchNorms(ProgramDesc& main, const OpRegistry& ops) {
         spec && spec->FindOutput("MeanOut") && spec->FindOutput("VarianceOut");
     if (!keeps_statistics || forward.starts_with("sync_") || HasFixedStatistics(op)) return;
     if (op.block() != &main.Root() || !ops.Find(synced)) {
-      ThrowInvalid(fmt::format("distribute: {}{} cannot use the statistics of all ranks; leave out "
-                               "sync_batch_norm",
-                               op.type(), op.block() == &main.Root() ? "" : " in a block"),
-                   "  " + Locate(op));
+      Refuse(op, fmt::format("{}{} cannot use the statistics of all ranks; leave out "
+                             "sync_batch_norm",
+                             op.type(), op.block() == &main.Root() ? "" : " in a block"));
     }
     op.SetType(synced);
   });
@@ -164,15 +160,9 @@ void NameUsesOfUpdates(const std::vector<ShardedUpdate>& updates) {
 
 AllReduceReport Rewrite(ProgramDesc& main, ProgramDesc& startup, const AllReduceOptions& options,
                         const OpRegistry& ops) {
-  WholeValueOptions whole{.nranks = options.nranks,
-                          .share = options.share,
-                          .ring_id = options.ring_id,
-                          .loss_weight = options.loss_weight,
-                          .ops = &ops};
-  AgreeOnLengths(main, whole);
+  AgreeOnLengths(main, options);
   AllReduceReport report;
   std::vector<ParameterGradient> summed = FindGradients(main, ops), scattered;
-  whole.losses = LossesOf(main);
   std::vector<ShardedUpdate> updates;
   if (options.shard_state) {
     updates = FindShardedUpdates(main, startup, options);
@@ -180,10 +170,10 @@ AllReduceReport Rewrite(ProgramDesc& main, ProgramDesc& startup, const AllReduce
   }
   const PartValues parts(main, ops);
   OpInserter inserter(main, ops), startup_inserter(startup, ops);
-  WholeWriter writer(main, parts, whole, &inserter);
+  WholeWriter writer(main, parts, options, &inserter);
   const bool known = ScaleLosses(main, parts, options, &writer, &inserter);
-  report.whole = writer.WholeOf(options.wanted, &report.unknown);
-  ClipAsOneRank(main, parts, writer, whole, !known, &inserter);
+  report.whole = writer.WholeOfWanted(LossesOf(main), &report.unknown);
+  ClipAsOneRank(main, parts, writer, options, !known, &inserter);
   LeaveOutUncountedRows(main, options, ops, writer, &inserter);
   for (const OpenBucket& bucket : MakeBuckets(main, summed, options.bucket_mb)) {
     SumBucket(main, bucket, options.ring_id, &inserter);
@@ -213,7 +203,7 @@ AllReduceReport Rewrite(ProgramDesc& main, ProgramDesc& startup, const AllReduce
 
 AllReduceReport InsertAllReduce(ProgramDesc& main, ProgramDesc& startup,
                                 const AllReduceOptions& options) {
-  const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
+  const OpRegistry& ops = OpsOf(options);
   RequireRanksToBe(options.nranks);
   RequireNoExchanges(main, ops);
   VerifyOrThrow(main, ops, {.infer_shapes = false});

@@ -12,6 +12,6 @@ namespace coracle::inline internal {
 // declared weight of the loss, that is not known. Throws kInvalidArgument for a clip that would act
 // on a part of what one rank clips: in a block, of selected rows, of slices that share rows.
 void ClipAsOneRank(ProgramDesc& main, const PartValues& parts, const WholeWriter& writer,
-                   const WholeValueOptions& options, bool declared, OpInserter* inserter);
+                   const AllReduceOptions& options, bool declared, OpInserter* inserter);
 
 }  // namespace coracle::inline internal

@@ -2,14 +2,23 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/feed_fetch.h>
 #include <coracle/framework/ir/role.h>
-#include <coracle/framework/op/block_use.h>
+#include <coracle/framework/op/check/block_use.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 
 namespace coracle::inline internal {
+
+void Refuse(const std::string& what) { ThrowInvalid("distribute: " + what); }
+
+void Refuse(const OpDesc& op, const std::string& what) {
+  ThrowInvalid("distribute: " + what, "  " + Locate(op));
+}
+
+const OpRegistry& OpsOf(const AllReduceOptions& options) {
+  return options.ops ? *options.ops : DefaultOps();
+}
 
 std::vector<std::string> OutputNames(const OpDesc& op) {
   std::vector<std::string> names;
@@ -22,7 +31,7 @@ bool IsConstant(const OpDesc& op) {
 }
 
 void RequireRanksToBe(int nranks) {
-  if (nranks < 1) ThrowInvalid(fmt::format("distribute: {} ranks; at least 1 is needed", nranks));
+  if (nranks < 1) Refuse(fmt::format("{} ranks; at least 1 is needed", nranks));
 }
 
 namespace {
@@ -49,9 +58,7 @@ bool JoinsRanks(const OpSpec& spec) {
 void RequireNoExchanges(const ProgramDesc& main, const OpRegistry& ops) {
   main.ForEachOp([&](const OpDesc& op) {
     const OpSpec* spec = ops.Find(op.type());
-    if (!spec || !JoinsRanks(*spec)) return;
-    ThrowInvalid("distribute: the program exchanges values between ranks already",
-                 "  " + Locate(op));
+    if (spec && JoinsRanks(*spec)) Refuse(op, "the program exchanges values between ranks already");
   });
 }
 
@@ -61,15 +68,21 @@ const VarDesc& VarOf(const BlockDesc& block, const std::string& name) {
               fmt::format("distribute: block {} has no var {}", block.idx(), Quote(name)));
 }
 
+VarDesc& DeclareDense(BlockDesc& block, const std::string& name, DType dtype, const Shape& shape) {
+  VarDesc& var = block.Var(name);
+  var.SetMeta({VarType::kLoDTensor, dtype, shape, 0});
+  var.SetStopGradient(true);
+  return var;
+}
+
 std::vector<const OpDesc*> LossGradients(const ProgramDesc& main) {
   std::vector<const OpDesc*> ops;
   main.Root().ForEachOp([&](const OpDesc& op) {
     if (IsBackward(op) && HasRole(op, kLoss) && IsConstant(op)) ops.push_back(&op);
   });
   if (ops.empty()) {
-    ThrowInvalid(
-        "distribute: no op begins the gradient of a loss (a fill_constant whose op_role is "
-        "Backward and Loss)");
+    Refuse(
+        "no op begins the gradient of a loss (a fill_constant whose op_role is Backward and Loss)");
   }
   return ops;
 }
@@ -77,16 +90,10 @@ std::vector<const OpDesc*> LossGradients(const ProgramDesc& main) {
 namespace {
 
 void RequireFed(const VarDesc& share, const BlockDesc& root) {
-  if (share.persistable()) {
-    ThrowInvalid(fmt::format("distribute: the share {} must be fed, and is persistable",
-                             Quote(share.name())));
-  }
-  for (const OpDesc* writer : root.Uses(share.name()).writers) {
-    if (IsFeed(*writer)) continue;
-    ThrowInvalid(fmt::format("distribute: the share {} must be fed, and {} writes it",
-                             Quote(share.name()), writer->type()),
-                 "  " + Locate(*writer));
-  }
+  const std::string must = fmt::format("the share {} must be fed, and ", Quote(share.name()));
+  if (share.persistable()) Refuse(must + "is persistable");
+  for (const OpDesc* writer : root.Uses(share.name()).writers)
+    if (!IsFeed(*writer)) Refuse(*writer, must + writer->type() + " writes it");
 }
 
 }  // namespace
@@ -95,13 +102,10 @@ void DeclareShare(BlockDesc& root, const std::string& name, DType dtype) {
   if (const VarDesc* var = root.FindVar(name)) {
     RequireFed(*var, root);
     if (var->dtype() == dtype && var->shape() == Shape{1}) return;
-    ThrowInvalid(fmt::format("distribute: the share {} must be {}[1], it is {}", Quote(name),
-                             ToString(dtype), var->meta().ToString()));
+    Refuse(fmt::format("the share {} must be {}[1], it is {}", Quote(name), ToString(dtype),
+                       var->meta().ToString()));
   }
-  VarDesc& var = root.Var(name);
-  var.SetMeta({VarType::kLoDTensor, dtype, {1}, 0});
-  var.SetStopGradient(true);
-  var.SetNeedCheckFeed(true);
+  DeclareDense(root, name, dtype, {1}).SetNeedCheckFeed(true);
 }
 
 void DeclareShareUnlessThere(BlockDesc& root, const std::string& name, DType dtype) {
@@ -126,15 +130,13 @@ struct Filled {
 std::map<std::string, Filled> FilledBy(const ProgramDesc& startup) {
   std::map<std::string, Filled> filled;
   startup.Root().ForEachOp([&](const OpDesc& outer) {
-    const auto note = [&](const OpDesc& op) {
+    ForEachOpRunBy(outer, [&](const OpDesc& op) {
       op.ForEachOutput([&](const std::string& name) {
         Filled& var = filled[name];
         var.last = &outer;
         var.constant &= &op == &outer && IsConstant(op);
       });
-    };
-    note(outer);
-    for (const BlockDesc* block : startup.BlocksRunBy(outer)) block->ForEachOp(note);
+    });
   });
   return filled;
 }
@@ -161,8 +163,7 @@ std::vector<std::string> BroadcastParameters(const ProgramDesc& main, const Prog
 void NameUsesOf(BlockDesc& block) {
   if (!block.parent()) return;
   block.program().ForEachOp([&](OpDesc& op) {
-    const std::vector<int> blocks = op.SubBlocks();
-    if (std::find(blocks.begin(), blocks.end(), block.idx()) == blocks.end()) return;
+    if (!Contains(op.SubBlocks(), block.idx())) return;
     op.SetInput("Input", OuterReads(block));
     op.SetOutput("Out", OuterWrites(block));
   });

@@ -1,18 +1,39 @@
 #pragma once
 // Questions about programs, and ops, that the rewritings of distribute/ share. Internal to it.
 
+#include <coracle/distribute/all_reduce.h>
 #include <coracle/framework/op/op_inserter.h>
-#include <coracle/framework/op/op_registry.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 namespace coracle::inline internal {
 
+// Throw kInvalidArgument with "distribute: " and the place of the op before, or after, the text.
+[[noreturn]] void Refuse(const std::string& what);
+[[noreturn]] void Refuse(const OpDesc& op, const std::string& what);
+
+const OpRegistry& OpsOf(const AllReduceOptions& options);
+
+template <class Range, class T>
+bool Contains(const Range& range, const T& value) {
+  return std::find(range.begin(), range.end(), value) != range.end();
+}
+
+// Calls f(op) for the op, then for the ops of the blocks that it runs.
+template <class F>
+void ForEachOpRunBy(const OpDesc& op, F&& f) {
+  f(op);
+  for (const BlockDesc* block : op.block()->program().BlocksRunBy(op)) block->ForEachOp(f);
+}
+
 // The op's outputs, slot by slot, as the attr recomputed_from of copies lists them.
 std::vector<std::string> OutputNames(const OpDesc& op);
 // The variable that the block sees. Throws kNotFound.
 const VarDesc& VarOf(const BlockDesc& block, const std::string& name);
+// Declares a dense variable without a gradient.
+VarDesc& DeclareDense(BlockDesc& block, const std::string& name, DType dtype, const Shape& shape);
 
 // A fill_constant whose shape and value are attrs: equal on all ranks.
 bool IsConstant(const OpDesc& op);

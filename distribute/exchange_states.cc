@@ -59,7 +59,7 @@ bool MoveCenters(ProgramDesc& main, const VarDesc& centers, const AllReduceOptio
   if (!op) return false;
   if (!op->HasOutput("SampleCenterDiff")) {
     const std::string name = main.UniqueName("state_diff");
-    root.Var(name).SetMeta({VarType::kLoDTensor, centers.dtype(), {-1, centers.shape()[1]}, 0});
+    DeclareDense(root, name, centers.dtype(), {-1, centers.shape()[1]});
     op->SetOutput("SampleCenterDiff", {name});
   }
   op->SetAttr("need_update", false);
@@ -77,10 +77,9 @@ void ShareStatistics(ProgramDesc& main, const std::string& share, const OpRegist
     if (!spec || !spec->FindInput("Share") || op.HasInput("Share")) return;
     if (HasFixedStatistics(op)) return;
     if (op.block() != &main.Root()) {
-      ThrowInvalid(fmt::format("distribute: {} in a block would count the rows of ranks that have "
-                               "none; take it out of the block, or use batch_norm",
-                               op.type()),
-                   "  " + Locate(op));
+      Refuse(op, op.type() +
+                     " in a block would count the rows of ranks that have none; take it "
+                     "out of the block, or use batch_norm");
     }
     DeclareShareUnlessThere(main.Root(), share, DType::kFloat32);
     op.SetInput("Share", {share});
@@ -91,7 +90,7 @@ void ShareStatistics(ProgramDesc& main, const std::string& share, const OpRegist
 
 void ExchangeStates(ProgramDesc& main, const PartValues& parts, const AllReduceOptions& options,
                     OpInserter* inserter, AllReduceReport* report) {
-  const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
+  const OpRegistry& ops = OpsOf(options);
   ForwardStates found = FindForwardStates(main, ops, parts);
   report->local = std::move(found.statistics);
   report->own = std::move(found.own);
@@ -110,7 +109,7 @@ void ExchangeStates(ProgramDesc& main, const PartValues& parts, const AllReduceO
 AllReduceReport InsertStateExchanges(ProgramDesc& program, const AllReduceOptions& options) {
   const EditGuard guard(program);
   AllReduceReport report;
-  const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
+  const OpRegistry& ops = OpsOf(options);
   const PartValues parts(program, ops);
   OpInserter inserter(program, ops);
   ExchangeStates(program, parts, options, &inserter, &report);

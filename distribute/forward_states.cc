@@ -1,7 +1,7 @@
+#include <coracle/distribute/exchange_ops.h>
 #include <coracle/distribute/forward_states.h>
 #include <coracle/framework/ir/role.h>
 
-#include <algorithm>
 #include <map>
 
 namespace coracle::inline internal {
@@ -38,9 +38,7 @@ class StateUses {
       if (!IsPersistable(op, name) || rule == RowRule::kSame || IsSame(name)) return;
       StateUse& use = uses_[name];
       // A block may not run, and some ops keep elements of their outputs.
-      const std::vector<std::string>& kept = spec->keeps_outputs;
-      const bool keeps = std::find(kept.begin(), kept.end(), slot) != kept.end();
-      use.carried |= !use.written && (&op != &outer || keeps);
+      use.carried |= !use.written && (&op != &outer || Contains(spec->keeps_outputs, slot));
       use.written = true;
       use.statistic &= rule == RowRule::kStatistic;
       use.last = &outer;
@@ -74,10 +72,7 @@ ForwardStates FindForwardStates(const ProgramDesc& main, const OpRegistry& ops,
                                 const PartValues& parts) {
   StateUses uses(ops, parts);
   main.Root().ForEachOp([&](const OpDesc& outer) {
-    if (!IsForward(outer)) return;
-    uses.Note(outer, outer);
-    for (const BlockDesc* block : main.BlocksRunBy(outer))
-      block->ForEachOp([&](const OpDesc& op) { uses.Note(op, outer); });
+    if (IsForward(outer)) ForEachOpRunBy(outer, [&](const OpDesc& op) { uses.Note(op, outer); });
   });
   ForwardStates found;
   for (const auto& [name, use] : uses.uses()) {

@@ -24,9 +24,9 @@ std::vector<ParameterGradient> NamedGradients(const BlockDesc& root) {
       if (known.insert(marked[k]).second) gradients.push_back({marked[k]});
   });
   if (!gradients.empty()) return gradients;
-  ThrowInvalid(
-      "distribute: the program has no gradients of parameters (op_role_var of backward ops names "
-      "none); append backward and an optimizer first");
+  Refuse(
+      "the program has no gradients of parameters (op_role_var of backward ops names none); append "
+      "backward and an optimizer first");
 }
 
 // The persistable variable to which an op of the update adds the gradient in place; nullptr if the
@@ -41,10 +41,7 @@ const std::string* AccumulatedBy(const OpDesc& op, const std::string& gradient,
   Names terms;
   for (const std::string& slot : LinearWith(*spec, "X"))
     terms.insert(terms.end(), op.Input(slot).begin(), op.Input(slot).end());
-  const auto has = [&](const std::string& x) {
-    return std::find(terms.begin(), terms.end(), x) != terms.end();
-  };
-  return has(out) && has(gradient) ? &out : nullptr;
+  return Contains(terms, out) && Contains(terms, gradient) ? &out : nullptr;
 }
 
 // The variable that the update reads: 16-bit gradients are accumulated in float32.
@@ -78,26 +75,21 @@ void FindSum(const ProgramDesc& main, const OpRegistry& ops, ParameterGradient* 
     gradient->sum = *sum;
     gradient->once = BlockUser(main, *sum);
     if (gradient->once) return;
-    ThrowInvalid(fmt::format("distribute: no conditional block reads {}, the sum of {}",
-                             Quote(*sum), Quote(gradient->name)),
-                 "  " + Locate(*reader));
+    Refuse(*reader, fmt::format("no conditional block reads {}, the sum of {}", Quote(*sum),
+                                Quote(gradient->name)));
   }
 }
 
 // The first op from index `from` on that uses one of the variables, itself or in its blocks.
-const OpDesc* FirstUse(const ProgramDesc& main, const BlockDesc& block, const Names& names,
-                       size_t from) {
+const OpDesc* FirstUse(const BlockDesc& block, const Names& names, size_t from) {
   const std::set<std::string> wanted(names.begin(), names.end());
   const auto is_wanted = [&](const std::string& name) { return wanted.count(name) > 0; };
-  const auto uses = [&](const OpDesc& op) {
-    return op.AnyInput(is_wanted) || op.AnyOutput(is_wanted);
-  };
   for (size_t i = from; i < block.NumOps(); ++i) {
-    const OpDesc& op = block.op(i);
-    bool any = uses(op);
-    for (const BlockDesc* inner : main.BlocksRunBy(op))
-      inner->ForEachOp([&](const OpDesc& user) { any |= uses(user); });
-    if (any) return &op;
+    bool any = false;
+    ForEachOpRunBy(block.op(i), [&](const OpDesc& op) {
+      any = any || op.AnyInput(is_wanted) || op.AnyOutput(is_wanted);
+    });
+    if (any) return &block.op(i);
   }
   return nullptr;
 }
@@ -108,7 +100,7 @@ int64_t BytesOf(const VarDesc& var) {
 
 int64_t BucketLimit(double mb) {
   if (!(mb >= 0) || std::isinf(mb))
-    ThrowInvalid(fmt::format("distribute: buckets of {} MB; 0 or more are needed", mb));
+    Refuse(fmt::format("buckets of {} MB; 0 or more are needed", mb));
   return static_cast<int64_t>(std::min(mb * 1e6, 1e18));
 }
 
@@ -170,8 +162,7 @@ void SumBucket(const ProgramDesc& main, const OpenBucket& bucket, int ring_id,
   const auto sum = [&](const Writer& w) { SumInPlace(w, names, ring_id); };
   if (bucket.once) {
     const BlockDesc& block = *main.BlocksRunBy(*bucket.once).front();
-    if (const OpDesc* first = FirstUse(main, block, names, 0))
-      inserter->Before(*first, kOptimize, sum);
+    if (const OpDesc* first = FirstUse(block, names, 0)) inserter->Before(*first, kOptimize, sum);
     return;
   }
   const BlockDesc& root = main.Root();
@@ -180,7 +171,7 @@ void SumBucket(const ProgramDesc& main, const OpenBucket& bucket, int ring_id,
   const auto wait = [&](const Writer& w) {
     ExchangeInPlace(w, "c_sync_comm_stream", names, ring_id);
   };
-  if (const OpDesc* first = FirstUse(main, root, names, bucket.complete + 1))
+  if (const OpDesc* first = FirstUse(root, names, bucket.complete + 1))
     inserter->Before(*first, kOptimize, wait);
   else
     inserter->AtEnd(root, kOptimize, wait);

@@ -18,8 +18,17 @@ enum class PartKind : uint8_t {
 // Where a variable has the rows of the batch.
 struct RowPlace {
   int axis = 0;
-  // The dimension holds each row this many times: [time, rows, ...] as [time * rows, ...].
+  // The dimension holds all rows this many times: [time, rows, ...] as [time * rows, ...].
   int64_t folded = 1;
+  // Each row has this many indices in sequence: [rows, time, ...] as [rows * time, ...].
+  int64_t each = 1;
+  // The variable in which an op repeated the rows, in whichever order: `folded` says how often.
+  std::string repeated = {};
+
+  int64_t indices() const { return folded * each; }  // of a row
+  bool SameOrder(const RowPlace& other) const {
+    return folded == other.folded && each == other.each && repeated == other.repeated;
+  }
   bool operator==(const RowPlace&) const = default;
 };
 

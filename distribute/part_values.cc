@@ -3,7 +3,7 @@
 #include <coracle/distribute/part_values.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/role.h>
-#include <coracle/framework/op/block_use.h>
+#include <coracle/framework/op/check/block_use.h>
 #include <coracle/framework/op/recomputed.h>
 #include <fmt/format.h>
 
@@ -15,10 +15,6 @@ namespace {
 const Part kSamePart = {};
 
 using Names = std::vector<std::string>;
-
-bool Contains(const Names& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
 
 }  // namespace
 

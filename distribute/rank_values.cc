@@ -1,3 +1,4 @@
+#include <coracle/distribute/exchange_ops.h>
 #include <coracle/distribute/rank_values.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/role.h>
@@ -9,11 +10,11 @@
 namespace coracle::inline internal {
 namespace {
 
-[[noreturn]] void Refuse(const OpDesc& op, const std::string& name, const std::string& origin) {
-  ThrowInvalid(fmt::format("distribute: {} of the update would differ between the ranks, because "
-                           "it depends on {}, which is not exchanged",
-                           Quote(name), Quote(origin)),
-               "  " + Locate(op));
+[[noreturn]] void RefuseUpdate(const OpDesc& op, const std::string& name,
+                               const std::string& origin) {
+  Refuse(op, fmt::format("{} of the update would differ between the ranks, because it depends on "
+                         "{}, which is not exchanged",
+                         Quote(name), Quote(origin)));
 }
 
 class RankFollower {
@@ -35,7 +36,7 @@ class RankFollower {
         return;
       }
       const VarDesc* var = op.block()->FindVarRecursive(name);
-      if (var && var->persistable()) Refuse(op, name, origin);
+      if (var && var->persistable()) RefuseUpdate(op, name, origin);
       origin_[name] = origin;
     });
   }
@@ -45,15 +46,13 @@ class RankFollower {
  private:
   // The values of forward and backward differ.
   void VisitModel(const OpDesc& op) {
-    const auto visit = [&](const OpDesc& inner) {
+    ForEachOpRunBy(op, [&](const OpDesc& inner) {
       inner.ForEachOutput([&](const std::string& name) {
         if (!exchanged_.count(name)) origin_[name] = name;
         if (ChecksFinite(inner)) checks_.insert(name);
         if (JoinsChecks(inner, name)) finite_flags_.insert(name);
       });
-    };
-    visit(op);
-    for (const BlockDesc* block : main_.BlocksRunBy(op)) block->ForEachOp(visit);
+    });
   }
 
   // Whether backward updates the flag that all gradients that enter error clips are finite.
@@ -66,7 +65,7 @@ class RankFollower {
   void VisitBlocks(const OpDesc& op) {
     for (const char* slot : {"Cond", "Condition"}) {
       for (const std::string& name : op.Input(slot))
-        if (origin_.count(name)) Refuse(op, name, origin_.at(name));
+        if (origin_.count(name)) RefuseUpdate(op, name, origin_.at(name));
     }
     for (const int block : op.SubBlocks())
       main_.Block(block).ForEachOp([&](const OpDesc& inner) { Visit(inner); });

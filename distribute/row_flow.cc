@@ -1,6 +1,6 @@
 #include <coracle/distribute/row_flow.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/op/flow_types.h>
+#include <coracle/framework/op/check/flow_types.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -30,11 +30,11 @@ RowSource SourceOf(const OpDesc& op, const BlockDesc& block, const RowPlaceOf& p
   return source;
 }
 
-// Types of variables if the batch has `rows` rows and other open dimensions are kOther.
+// Types of variables if the batch has `rows` rows and other open dimensions are `other`.
 class TypesWithRows : public FlowTypes {
  public:
-  TypesWithRows(const BlockDesc& block, const RowPlaceOf& place_of, int64_t rows)
-      : FlowTypes(block), place_of_(place_of), rows_(rows) {}
+  TypesWithRows(const BlockDesc& block, const RowPlaceOf& place_of, int64_t rows, int64_t other)
+      : FlowTypes(block), place_of_(place_of), rows_(rows), other_(other) {}
 
  protected:
   const VarMeta* Declared(const std::string& name) const override {
@@ -44,25 +44,32 @@ class TypesWithRows : public FlowTypes {
     const auto [at, is_new] = with_rows_.emplace(name, *declared);
     Shape& shape = at->second.shape;
     for (int d = 0; is_new && d < shape.rank(); ++d) {
-      if (shape[d] < 0) shape[d] = d == place->axis ? rows_ * place->folded : kOther;
+      if (shape[d] < 0) shape[d] = d == place->axis ? rows_ * place->indices() : other_;
     }
     return &at->second;
   }
 
  private:
   const RowPlaceOf& place_of_;
-  int64_t rows_;
+  int64_t rows_, other_;
   mutable std::map<std::string, VarMeta> with_rows_;
 };
 
-// nullopt if the shape rule does not determine the shape, or refuses that number of rows.
-std::optional<Shape> ShapeWith(int64_t rows, const OpDesc& op, const OpSpec& spec,
-                               const std::string& output, const BlockDesc& block,
-                               const RowPlaceOf& place_of) {
-  TypesWithRows types(block, place_of, rows);
-  if (!types.Infer(spec, op) || types.IsDeclaredOnly(output)) return std::nullopt;
-  const Shape& shape = types.Find(output)->shape;
-  return shape.IsKnown() ? std::optional(shape) : std::nullopt;
+// The shapes of an output for kRows and for twice as many rows.
+struct TrialShapes {
+  Shape once, twice;
+};
+
+// nullopt if the shape rule refuses these rows, or does not set the shape.
+std::optional<TrialShapes> TrialWith(int64_t other, const OpDesc& op, const OpSpec& spec,
+                                     const std::string& output, const BlockDesc& block,
+                                     const RowPlaceOf& place_of) {
+  TypesWithRows once(block, place_of, kRows, other), twice(block, place_of, 2 * kRows, other);
+  for (TypesWithRows* types : {&once, &twice})
+    if (!types->Infer(spec, op) || types->IsDeclaredOnly(output)) return std::nullopt;
+  TrialShapes shapes = {once.Find(output)->shape, twice.Find(output)->shape};
+  if (shapes.once.rank() != shapes.twice.rank()) return std::nullopt;
+  return shapes;
 }
 
 std::vector<int64_t> Integers(const Attribute& attr) {
@@ -105,31 +112,91 @@ bool ReadsRowsAsTable(const OpDesc& op, const OpSpec& spec, const RowPlaceOf& pl
   });
 }
 
+// Whether the op joins rows of different inputs by their positions although they are in different
+// orders, or on axes that do not meet, counted from the first or from the last.
+bool JoinsOtherRows(const OpDesc& op, const OpSpec& spec, const RowSource& source,
+                    const BlockDesc& block, const RowPlaceOf& place_of) {
+  const RowPlace& first = *source.place;
+  const RowPlace* folded = nullptr;
+  return op.AnyInput([&](const std::string& name) {
+    const RowPlace* place = place_of(name);
+    if (!place) return false;
+    if (place->indices() > 1) {
+      if (!folded) folded = place;
+      if (!place->SameOrder(*folded)) return true;
+    }
+    // Shape rules compare the axes of elementwise ops, and declared functions those of others.
+    const VarDesc* var = block.FindVarRecursive(name);
+    if (spec.elementwise || spec.rows.fn || !var || var->shape().rank() == 0) return false;
+    return place->axis != first.axis &&
+           var->shape().rank() - place->axis != source.rank() - first.axis;
+  });
+}
+
 int64_t ElementsBefore(const Shape& shape, int axis) {
   int64_t elements = 1;
   for (int d = 0; d < axis && d < shape.rank(); ++d) elements *= shape[d] < 0 ? kOther : shape[d];
   return elements;
 }
 
-int FirstOpenAxis(const Shape& shape) {
-  for (int d = 0; d < shape.rank(); ++d)
-    if (shape[d] < 0) return d;
-  return 0;
+std::string HidesRows(const std::string& output) {
+  return fmt::format("does not show by its shape rule where {} has the rows", Quote(output));
 }
 
-// The flow that the shapes with kRows and with twice as many rows show.
-RowFlow FlowByShapes(const Shape& once, const Shape& twice, const std::string& output) {
+// The axis that grows with the rows.
+RowFlow FlowByShapes(const TrialShapes& shapes, const std::string& output) {
+  const auto& [once, twice] = shapes;
   RowFlow flow;
   int changed = 0;
   for (int d = 0; d < once.rank(); ++d) {
     if (once[d] == twice[d]) continue;
     ++changed;
     flow.place.axis = d;
-    if (twice[d] != 2 * once[d]) flow.broken = "does not keep the number of rows";
+    if (twice[d] != 2 * once[d] || once[d] % kRows != 0)
+      flow.broken = "does not keep the number of rows";
   }
-  if (changed == 0) flow.broken = fmt::format("makes {} of all rows together", Quote(output));
+  if (changed == 0) {
+    flow.broken = once.IsKnown() ? fmt::format("makes {} of all rows together", Quote(output))
+                                 : HidesRows(output);
+  }
   if (changed > 1) flow.broken = "combines each row with each other row";
   return flow;
+}
+
+// The flow to an axis that grows with the rows.
+RowFlow FlowAlong(int axis, const OpSpec& spec, const RowSource& source, const Shape& once,
+                  const std::string& output) {
+  const RowPlace& from = *source.place;
+  RowPlace to = {.axis = axis, .folded = from.folded, .each = from.each, .repeated = from.repeated};
+  const int64_t indices = once[axis] / kRows;
+  if (spec.alias.empty()) {
+    if (indices % from.indices() != 0) return {.broken = "leaves out rows of the batch"};
+    to.folded *= indices / from.indices();
+    if (indices != from.indices()) to.repeated = output;
+    return {.place = to};
+  }
+  // The elements keep their order (reshape): the rows stay together only if the elements before
+  // them divide evenly.
+  const int64_t before = ElementsBefore(source.var->shape(), from.axis);
+  const int64_t left = ElementsBefore(once, axis);
+  const int64_t blocks = from.folded * before;
+  to.folded = left > 0 ? std::max<int64_t>(blocks / left, 1) : 1;
+  to.each = indices / to.folded;
+  const bool evenly = (left == 0 || blocks % left == 0) && indices % to.folded == 0;
+  if (!evenly || (!from.repeated.empty() && (left != before || indices % from.indices() != 0)))
+    return {.broken = "divides the rows among other dimensions"};
+  return {.place = to};
+}
+
+// Whether LoD or values decide how many rows the output has: then they are at axis 0.
+bool HasSequences(const OpDesc& op, const OpSpec& spec, const VarDesc& out,
+                  const BlockDesc& block) {
+  if (out.shape().rank() > 0 && out.shape()[0] >= 0) return false;
+  return out.lod_level() > 0 || spec.run_time_shape || spec.makes_lod ||
+         op.AnyInput([&](const std::string& name) {
+           const VarDesc* var = block.FindVarRecursive(name);
+           return var && var->lod_level() > 0;
+         });
 }
 
 }  // namespace
@@ -145,32 +212,25 @@ RowFlow FlowOf(const OpDesc& op, const OpSpec& spec, const std::string& output,
                const BlockDesc& block, const RowPlaceOf& place_of) {
   const RowSource source = SourceOf(op, block, place_of);
   const VarDesc* out = block.FindVarRecursive(output);
-  RowFlow flow;
-  if (!source.place || !source.var || !out) return flow;
-  flow.place = {FirstOpenAxis(out->shape()), source.place->folded};
+  if (!source.place || !source.var || !out) return {};
   if (ReadsRowsAsTable(op, spec, place_of) ||
-      WorksAlongRows(op, spec, out->shape().rank(), block, place_of)) {
-    flow.broken = "mixes the rows of the batch";
-    return flow;
-  }
-  const auto once = ShapeWith(kRows, op, spec, output, block, place_of);
-  const auto twice = ShapeWith(2 * kRows, op, spec, output, block, place_of);
-  if (!once || !twice || once->rank() != twice->rank()) return flow;
-  flow = FlowByShapes(*once, *twice, output);
-  if (spec.alias.empty()) {
-    const int64_t times = (*once)[flow.place.axis] / (kRows * source.place->folded);
-    flow.place.folded = source.place->folded * std::max<int64_t>(times, 1);
-    return flow;
-  }
-  // The elements keep their order (reshape): the rows stay together only if the elements before
-  // them divide evenly.
-  const int64_t blocks =
-      source.place->folded * ElementsBefore(source.var->shape(), source.place->axis);
-  const int64_t left = ElementsBefore(*once, flow.place.axis);
-  if (flow.broken.empty() && left > 0 && blocks % left != 0)
-    flow.broken = "divides the rows among other dimensions";
-  flow.place.folded = left > 0 ? std::max<int64_t>(blocks / left, 1) : 1;
-  return flow;
+      WorksAlongRows(op, spec, out->shape().rank(), block, place_of))
+    return {.broken = "mixes the rows of the batch"};
+  if (JoinsOtherRows(op, spec, source, block, place_of))
+    return {.broken = "joins rows that are on different axes, or in different orders"};
+  auto shapes = TrialWith(kOther, op, spec, output, block, place_of);
+  // A parameter may have another size than kOther. Open dimensions go with all sizes, but do not
+  // show whether axes meet.
+  const bool on_one_axis = !op.AnyInput([&](const std::string& name) {
+    const RowPlace* place = place_of(name);
+    return place && place->axis != source.place->axis;
+  });
+  if (!shapes && on_one_axis) shapes = TrialWith(-1, op, spec, output, block, place_of);
+  const RowFlow flow =
+      shapes ? FlowByShapes(*shapes, output) : RowFlow{.broken = HidesRows(output)};
+  if (flow.broken.empty()) return FlowAlong(flow.place.axis, spec, source, shapes->once, output);
+  if (shapes && shapes->once.IsKnown()) return flow;
+  return HasSequences(op, spec, *out, block) && *source.place == RowPlace{} ? RowFlow{} : flow;
 }
 
 }  // namespace coracle::inline internal

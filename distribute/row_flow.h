@@ -24,8 +24,8 @@ RowEffect EffectOn(const OpDesc& op, const OpSpec& spec, std::string_view slot,
                    const BlockDesc& block, const RowPlaceOf& place_of);
 
 // Finds where `output` has the batch rows. The rows are lost if an input in OpSpec's tables has
-// rows, if an attr names their axis, or if doubling the input rows does not double the output rows.
-// If the shape rule cannot tell, they are assumed to be at the first open dimension.
+// rows, if an attr names their axis, if doubling the input rows does not double the output rows, or
+// if the shape rule does not show where they are. Rows with LoD are at axis 0.
 RowFlow FlowOf(const OpDesc& op, const OpSpec& spec, const std::string& output,
                const BlockDesc& block, const RowPlaceOf& place_of);
 

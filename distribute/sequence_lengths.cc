@@ -1,4 +1,5 @@
 #include <coracle/distribute/exchange_ops.h>
+#include <coracle/distribute/part_values.h>
 #include <coracle/distribute/sequence_lengths.h>
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/operators/operators.h>
@@ -44,8 +45,8 @@ Variable LongestOfAllRanks(const Writer& w, const std::string& x, const LengthSl
 
 }  // namespace
 
-void AgreeOnLengths(ProgramDesc& program, const WholeValueOptions& options) {
-  const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
+void AgreeOnLengths(ProgramDesc& program, const AllReduceOptions& options) {
+  const OpRegistry& ops = OpsOf(options);
   const PartValues parts(program, ops);
   OpInserter inserter(program, ops);
   using Reader = std::pair<const LengthSlot*, std::string>;

@@ -78,10 +78,7 @@ int64_t ShardSize(const Shape& shape, int nranks) { return (shape.numel() + nran
 // Declares a variable for a part in the block.
 std::string MakeShard(BlockDesc& block, const VarDesc& whole, int nranks) {
   const std::string name = block.program().UniqueName(whole.name() + "@SHARD");
-  VarDesc& var = block.Var(name);
-  var.SetMeta({VarType::kLoDTensor, whole.dtype(), {ShardSize(whole.shape(), nranks)}, 0});
-  var.SetStopGradient(true);
-  return name;
+  return DeclareDense(block, name, whole.dtype(), {ShardSize(whole.shape(), nranks)}).name();
 }
 
 AttrList ShardAttrs(const AllReduceOptions& options) {
@@ -138,7 +135,7 @@ ShardedState DivideState(ProgramDesc& main, ProgramDesc& startup, const std::str
 
 std::vector<ShardedUpdate> FindShardedUpdates(ProgramDesc& main, const ProgramDesc& startup,
                                               const AllReduceOptions& options) {
-  const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
+  const OpRegistry& ops = OpsOf(options);
   const UseCounts uses = CountUses(main);
   std::vector<ShardedUpdate> updates;
   main.ForEachOp([&](OpDesc& op) {

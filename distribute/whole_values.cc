@@ -39,8 +39,7 @@ void ReplaceRead(BlockDesc& root, const PartRead& read, const PartValues& parts,
     for (OpDesc* reader : std::vector<OpDesc*>(readers.begin(), readers.end())) {
       const bool is_copy = reader->type() == read.op->type() &&
                            reader->GetAttr<Names>(kRecomputedFromAttr, {}) == outputs;
-      if (reader == read.op || is_copy ||
-          std::find(gradients.begin(), gradients.end(), reader) != gradients.end())
+      if (reader == read.op || is_copy || Contains(gradients, reader))
         reader->RenameInput(old, now);
     }
   }
@@ -171,10 +170,8 @@ Part WholeWriter::DeclaredPartOf(const std::string& loss) {
   if (weight.empty()) return declared;
   const VarDesc* var = root_.FindVar(weight);
   if (!var) {
-    ThrowInvalid(
-        fmt::format("distribute: loss_weight must be ROWS, SUM or a variable of the "
-                    "program, got {}",
-                    Quote(weight)));
+    Refuse(fmt::format("loss_weight must be ROWS, SUM or a variable of the program, got {}",
+                       Quote(weight)));
   }
   const PartKind kind = parts_.Of(weight).kind;
   const bool has_elements = kind == PartKind::kRows || kind == PartKind::kUnknown;
@@ -186,10 +183,10 @@ Part WholeWriter::DeclaredPartOf(const std::string& loss) {
   const bool counts = has_elements ? !var->shape().IsKnown()
                                    : kind == PartKind::kSum && Settle(weight).kind == kind;
   if (!counts || std::any_of(writers.begin(), writers.end(), is_late)) {
-    ThrowInvalid(
-        fmt::format("distribute: loss_weight {} does not show how much of the batch a rank has; "
-                    "name a variable with an open dimension, or a sum over the rows, that is "
-                    "computed before {}",
+    Refuse(
+        fmt::format("loss_weight {} does not show how much of the batch a rank has; name a "
+                    "variable with an open dimension, or a sum over the rows, that is computed "
+                    "before {}",
                     Quote(weight), Quote(loss)));
   }
   return declared;
@@ -199,20 +196,17 @@ Part WholeWriter::SettleOrThrow(const std::string& loss) {
   const Part part = Settle(loss);
   if (part.kind != PartKind::kUnknown) return part;
   if (!options_.loss_weight.empty()) return DeclaredPartOf(loss);
-  ThrowInvalid(
-      fmt::format("distribute: how the ranks' values of {} combine is unknown: {}; say it with "
-                  "distribute {{ loss_weight: \"ROWS\" }} (or \"SUM\", or the name of a variable "
-                  "whose elements count)",
-                  Quote(loss), part.reason));
+  Refuse(fmt::format(
+      "how the ranks' values of {} combine is unknown: {}; say it with distribute {{ loss_weight: "
+      "\"ROWS\" }} (or \"SUM\", or the name of a variable whose elements count)",
+      Quote(loss), part.reason));
 }
 
-std::map<std::string, std::string> WholeWriter::WholeOf(const Names& wanted, Names* unknown) {
+std::map<std::string, std::string> WholeWriter::WholeOfWanted(const Names& losses, Names* unknown) {
   std::map<std::string, std::string> whole;
-  for (const std::string& name : wanted) {
-    const Names& losses = options_.losses;
-    const bool is_loss = std::find(losses.begin(), losses.end(), name) != losses.end();
+  for (const std::string& name : options_.wanted) {
     Part part = parts_.Of(name);
-    if (is_loss)
+    if (Contains(losses, name))
       part = SettleOrThrow(name);
     else if (part.kind != PartKind::kUnknown)
       part = Settle(name);
@@ -222,14 +216,14 @@ std::map<std::string, std::string> WholeWriter::WholeOf(const Names& wanted, Nam
   return whole;
 }
 
-std::map<std::string, std::string> InsertWholeValues(ProgramDesc& program, const Names& wanted,
-                                                     const WholeValueOptions& options,
+std::map<std::string, std::string> InsertWholeValues(ProgramDesc& program, const Names& losses,
+                                                     const AllReduceOptions& options,
                                                      Names* unknown) {
   const EditGuard guard(program);
-  const OpRegistry& ops = options.ops ? *options.ops : DefaultOps();
+  const OpRegistry& ops = OpsOf(options);
   const PartValues parts(program, ops);
   OpInserter inserter(program, ops);
-  const auto whole = WholeWriter(program, parts, options, &inserter).WholeOf(wanted, unknown);
+  const auto whole = WholeWriter(program, parts, options, &inserter).WholeOfWanted(losses, unknown);
   inserter.Apply();
   return whole;
 }

@@ -1,10 +1,9 @@
 #pragma once
 // WholeValues: makes the values of the whole batch from the values of the ranks' rows.
 
+#include <coracle/distribute/all_reduce.h>
 #include <coracle/distribute/part_values.h>
-#include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_inserter.h>
-#include <coracle/framework/op/op_registry.h>
 
 #include <map>
 #include <optional>
@@ -14,32 +13,23 @@
 
 namespace coracle::inline internal {
 
-struct WholeValueOptions {
-  int nranks = 1;
-  std::string share = {};  // see AllReduceOptions
-  int ring_id = 0;
-  std::string loss_weight = {};          // see AllReduceOptions
-  std::vector<std::string> losses = {};  // the variables that loss_weight is for
-  const OpRegistry* ops = nullptr;       // nullptr: DefaultOps()
-};
-
-// Appends to the forward pass what makes the values of the whole batch for the wanted variables:
+// Appends to the forward pass what makes the values of the whole batch for options.wanted:
 // for sums over rows, means over elements (of sequences), and formulas with them, such as a sum
 // divided by a count. Returns, by the wanted variable, the variable that holds its whole value on
 // all ranks. Means over the rows of the batch, variables with a row for each row of the batch, and
 // values that are equal on all ranks are left out. If no rule is known for a wanted variable, it is
-// appended to `unknown` and left out, too; for one of options.losses, options.loss_weight decides,
-// or kInvalidArgument is thrown if it is not given.
+// appended to `unknown` and left out, too; for a loss, options.loss_weight decides, or
+// kInvalidArgument is thrown if it is not given.
 std::map<std::string, std::string> InsertWholeValues(ProgramDesc& program,
-                                                     const std::vector<std::string>& wanted,
-                                                     const WholeValueOptions& options,
+                                                     const std::vector<std::string>& losses,
+                                                     const AllReduceOptions& options,
                                                      std::vector<std::string>* unknown);
 
 // Writes the ops that weigh and sum the ranks' values. Internal to distribute/.
 class WholeWriter {
  public:
   // All arguments are used until the ops have been inserted.
-  WholeWriter(ProgramDesc& program, const PartValues& parts, const WholeValueOptions& options,
+  WholeWriter(ProgramDesc& program, const PartValues& parts, const AllReduceOptions& options,
               OpInserter* inserter)
       : root_(program.Root()), parts_(parts), options_(options), inserter_(*inserter) {}
 
@@ -56,8 +46,8 @@ class WholeWriter {
   // The variable that has the whole value of `name`, which combines as `part`, a number.
   std::string WholeOf(const std::string& name, const Part& part);
   // See InsertWholeValues.
-  std::map<std::string, std::string> WholeOf(const std::vector<std::string>& wanted,
-                                             std::vector<std::string>* unknown);
+  std::map<std::string, std::string> WholeOfWanted(const std::vector<std::string>& losses,
+                                                   std::vector<std::string>* unknown);
   // 1, or 0 if the rank's rows do not count; nullopt if all ranks' rows count.
   std::optional<Variable> Counts(const Writer& w, DType dtype) const;
 
@@ -77,7 +67,7 @@ class WholeWriter {
 
   BlockDesc& root_;
   const PartValues& parts_;
-  const WholeValueOptions& options_;
+  const AllReduceOptions& options_;
   OpInserter& inserter_;
   std::map<std::string, Weighted> whole_;
   std::set<PartRead> rewritten_;

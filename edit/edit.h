@@ -162,9 +162,9 @@ struct OptimizedProgram {
 // Compiles `program` for these feeds and fetches (empty: its own feed and fetch ops) and
 // returns the result, without unused variables. The result computes the same, up to rounding in the
 // last bits, and may be compiled again. It depends on this machine: filters are widened if products
-// of bfloat16 are slow here. `observer` sees each pass. Throws the errors of Executor::Prepare;
-// with paddle_only, throws kUnimplemented if the result has a type of op that neither the program
-// had nor these passes make.
+// of bfloat16 are slow here. Throws the errors of Executor::Prepare; with paddle_only, throws
+// kUnimplemented if the result has a type of op that neither the program had nor these passes make.
+// `observer` sees each pass; it is for Coracle's own code.
 OptimizedProgram OptimizeProgram(const ProgramDesc& program, const Scope& parameters,
                                  const std::vector<std::string>& feeds = {},
                                  const std::vector<std::string>& fetches = {},

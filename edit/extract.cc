@@ -4,9 +4,9 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/block_order.h>
 #include <coracle/framework/ir/feed_fetch.h>
-#include <coracle/framework/op/name_attrs.h>
+#include <coracle/framework/op/check/name_attrs.h>
+#include <coracle/framework/op/kernel/random_draws.h>
 #include <coracle/framework/op/outer_names.h>
-#include <coracle/framework/op/random_draws.h>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -3,7 +3,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/block_order.h>
 #include <coracle/framework/ir/feed_fetch.h>
-#include <coracle/framework/op/random_draws.h>
+#include <coracle/framework/op/kernel/random_draws.h>
 #include <coracle/inspect/inspect.h>
 #include <fmt/format.h>
 

@@ -1,8 +1,9 @@
 #include <coracle/edit/paddle_fields.h>
 #include <coracle/framework/io/extensions.h>
+#include <coracle/framework/ir/file_fields.h>
 #include <coracle/framework/ir/origin.h>
 #include <coracle/framework/ir/training_stage.h>
-#include <coracle/framework/op/inner_gradient.h>
+#include <coracle/framework/op/context/inner_gradient.h>
 #include <coracle/framework/op/recomputed.h>
 
 #include <algorithm>
@@ -61,10 +62,10 @@ class FieldRemover {
     if (program_.random_seed != 0) Note("random seed of the program", "", true);
     program_.random_seed = 0;
     program_.version_in_legacy_field = false;
-    program_.SetUnknownFields(Remaining(program_.unknown_fields()));
+    FileFields::SetUnknown(program_, Remaining(FileFields::Unknown(program_)));
     for (int b = 0; b < program_.NumBlocks(); ++b) {
       BlockDesc& block = program_.Block(b);
-      block.SetUnknownFields(Remaining(block.unknown_fields()));
+      FileFields::SetUnknown(block, Remaining(FileFields::Unknown(block)));
       for (size_t i = 0; i < block.NumVars(); ++i) CleanVar(block.var(i));
       block.ForEachOp([&](OpDesc& op) { CleanOp(op); });
     }
@@ -85,8 +86,9 @@ class FieldRemover {
   }
 
   void CleanVar(VarDesc& var) {
-    if (var.wire() && !var.wire()->unknown_fields.empty())
-      var.MutableWire().unknown_fields = Remaining(var.wire()->unknown_fields);
+    const FileFields::Wire* wire = FileFields::WireOf(var);
+    if (wire && !wire->unknown_fields.empty())
+      FileFields::MutableWire(var).unknown_fields = Remaining(wire->unknown_fields);
     const TrainingAttr& training = var.training();
     if (training.IsDefault()) return;
     const auto note = [&](bool has, const char* what, bool matters = true) {
@@ -104,7 +106,8 @@ class FieldRemover {
   }
 
   void CleanOp(OpDesc& op) {
-    if (!op.unknown_fields().empty()) op.SetUnknownFields(Remaining(op.unknown_fields()));
+    if (!FileFields::Unknown(op).empty())
+      FileFields::SetUnknown(op, Remaining(FileFields::Unknown(op)));
     for (const std::string_view name : kOwnAttrs) {
       if (op.HasAttr(name)) RemoveAttr(op, name, "attr " + std::string(name));
     }

@@ -15,8 +15,9 @@ namespace coracle::inline internal {
 struct LeftOut {
   std::string what;             // "error clip", "random seed of the program", ...
   std::vector<std::string> of;  // the variables, or types of ops, that had it; each once
-  // Whether gradients, training steps or random draws made from the program change without it. The
-  // results of the program's existing ops do not change in any case.
+  // Whether its loss matters later: if gradients, a training step or random numbers are made from
+  // the program after the removal, they differ. The results of the program's existing ops do not
+  // change in any case.
   bool matters = true;
 };
 

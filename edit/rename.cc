@@ -2,8 +2,8 @@
 #include <coracle/framework/base/regex.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/edit_guard.h>
-#include <coracle/framework/op/name_attrs.h>
-#include <coracle/framework/op/random_draws.h>
+#include <coracle/framework/op/check/name_attrs.h>
+#include <coracle/framework/op/kernel/random_draws.h>
 #include <coracle/framework/op/recomputed.h>
 #include <fmt/format.h>
 

@@ -3,9 +3,9 @@
 // outlive a stage. There is one for the root block and one for each call site of a sub-block; each
 // keeps its memory from run to run. Internal to executor/.
 
-#include <coracle/executor/frame.h>
-#include <coracle/executor/plan_cache.h>
-#include <coracle/executor/run_steps.h>
+#include <coracle/executor/frame/frame.h>
+#include <coracle/executor/frame/run_steps.h>
+#include <coracle/executor/planner/plan_cache.h>
 
 #include <deque>
 #include <memory>
@@ -39,8 +39,8 @@ class Activation final : public BlockCaller {
   }
 
  private:
-  // Where a plan may begin: an op, and how many values that shapes depend on are known. (A stage
-  // may begin at the same op as the previous one, with one more value known.)
+  // A part of the block that one plan covers. It begins at an op, when some of the values on which
+  // shapes depend are known. (The next stage may begin there too, with one more value known.)
   struct Stage {
     size_t first_op = 0;
     size_t known_values = 0;

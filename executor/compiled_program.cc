@@ -4,7 +4,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/base/trace.h>
 #include <coracle/framework/ir/mismatch.h>
-#include <coracle/framework/op/file_use.h>
+#include <coracle/framework/op/check/file_use.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/passes/freeze.h>
 #include <coracle/passes/pass.h>

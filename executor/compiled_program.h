@@ -3,7 +3,7 @@
 
 #include <coracle/executor/executor.h>
 #include <coracle/executor/frozen_guard.h>
-#include <coracle/executor/plan_cache.h>
+#include <coracle/executor/planner/plan_cache.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/ir/origin.h>
 #include <coracle/passes/pass.h>

@@ -1,7 +1,9 @@
 #include <coracle/executor/activation.h>
 #include <coracle/executor/compiled_program.h>
 #include <coracle/executor/executor.h>
+#include <coracle/framework/base/subnormals.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/tensor/string_arena.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,6 +31,7 @@ struct PreparedProgram::Impl {
   uint64_t traced_in = 0;                 // id of the last recording trace
   int64_t traced_runs = 0;                // runs recorded in that trace
   FrozenGuard::Watch frozen;
+  StringArena strings;  // of a run
 
   explicit Impl(std::shared_ptr<const CompiledProgram> program) : compiled(std::move(program)) {
     state.profile = compiled->options().profile;
@@ -66,11 +69,21 @@ struct PreparedProgram::Impl {
                  (state.comm ? kSeedOfRank * static_cast<uint64_t>(state.comm->rank()) : 0);
   }
 
+  void EndStrings() {
+    if (!strings.used()) return;
+    root->ForEachFrame([](Frame& frame) { frame.OwnStrings(); });
+    strings.Clear();
+  }
+
   const std::vector<Tensor>& RunRoot(std::span<const Tensor> feeds) {
+    const ScopedStrings scoped(strings);
     try {
-      return root->Run(feeds, step);
+      const std::vector<Tensor>& results = root->Run(feeds, step);
+      EndStrings();
+      return results;
     } catch (...) {
       if (state.comm) state.comm->Abandon();
+      EndStrings();
       throw;
     }
   }
@@ -85,6 +98,8 @@ struct PreparedProgram::Impl {
       state.limits = std::make_shared<ResourceLimits>(compiled->limits());
     }
     const ScopedRun scoped(state.limits);
+    const ScopedSubnormals subnormals(compiled->options().flush_subnormals &&
+                                      compiled->options().kernels != KernelMode::kReference);
     if (!root) root = std::make_unique<Activation>(state, compiled->plans(), kRootProcedure);
     compiled->frozen().Check(scope, &frozen);
     compiled->CheckFeeds(feeds);

@@ -44,6 +44,10 @@ struct CompileOptions {
   // The directory below which ops such as save and load may read and write files; their paths are
   // relative to it. "": a program with an op that names a file is refused.
   std::string allow_files = {};
+  // Fast kernels treat subnormal numbers as 0, as operands and as results: a processor computes
+  // with them up to a hundred times more slowly. Runs with reference kernels only
+  // (KernelMode::kReference) keep them.
+  bool flush_subnormals = true;
   uint64_t seed = 0;      // for random ops, unless the program has a random_seed
   size_t max_plans = 16;  // plans kept for different feed signatures
   // Warns if the shape of a feed or a persistable variable differs from the declared one, once for
@@ -63,14 +67,12 @@ struct OpTime {
   std::string kernel = {};
 };
 
-// A program bound to feeds and fetches. Immutable once compiled; any number of threads may run it,
-// each with its own workspace (a PreparedProgram holds one).
 class Communicator;
 inline namespace internal {
 class CompiledProgram;
 class CommContext;
 class ShapeWarningLog;
-}
+}  // namespace internal
 
 // A compiled program with the workspace to run it, for one thread at a time. Copies share the
 // compiled program and its plans, but each has its own workspace: make one copy per thread.
@@ -113,7 +115,7 @@ class PreparedProgram {
   // rank. An Error in a run aborts the exchanges that it began, so that the other ranks get an
   // Error too.
   void SetCommunicator(std::shared_ptr<Communicator> communicator);
-  // The context for exchanges; nullptr if this is the only rank.
+  // For Coracle's own code: the context for exchanges; nullptr if this is the only rank.
   const CommContext* comm() const;
 
   // The number of the next run, counted from 0. Random draws depend on it.
@@ -124,6 +126,9 @@ class PreparedProgram {
   std::string ProfileTable() const;     // by time, as text
   // Memory of the plan that ran last: its arena and other values.
   uint64_t WorkspaceBytes() const;
+
+  // For Coracle's own code: the program bound to feeds and fetches. Immutable; any number of
+  // threads may run it, each with its own workspace.
   const std::shared_ptr<const CompiledProgram>& compiled() const;
 
  private:

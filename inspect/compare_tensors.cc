@@ -11,6 +11,7 @@
 #include <string_view>
 #include <type_traits>
 #include <unordered_map>
+#include <utility>
 
 namespace coracle {
 namespace {
@@ -52,7 +53,9 @@ double MixedDistance(int64_t a, double b) {
 // |a - b| of two finite values.
 template <class A, class B>
 double Distance(A a, B b) {
-  if constexpr (std::is_integral_v<A> && std::is_integral_v<B>)
+  if constexpr (std::is_same_v<A, uint64_t> && std::is_same_v<B, uint64_t>)
+    return static_cast<double>(std::max(a, b) - std::min(a, b));
+  else if constexpr (std::is_integral_v<A> && std::is_integral_v<B>)
     return IntegerDistance(a, b);
   else if constexpr (std::is_integral_v<A>)
     return MixedDistance(a, b);
@@ -64,10 +67,12 @@ double Distance(A a, B b) {
 
 template <class T>
 std::optional<int64_t> IntegerOf(T value) {
-  if constexpr (std::is_integral_v<T>)
-    return static_cast<int64_t>(value);
-  else
-    return std::nullopt;
+  if constexpr (std::is_integral_v<T>) {
+    if (std::in_range<int64_t>(
+            static_cast<std::conditional_t<std::is_same_v<T, bool>, int, T>>(value)))
+      return static_cast<int64_t>(value);
+  }
+  return std::nullopt;
 }
 
 // Compares an element of A with the one of B.
@@ -136,8 +141,21 @@ void CompareElements(std::span<const A> a, std::span<const B> b, const Shape& sh
     difference->worst = Worst(a[worst_at], b[worst_at], static_cast<int64_t>(worst_at), shape);
 }
 
-// The type among int64, float64 and complex128 that can hold all values of the dtype.
+// Counts the elements that differ.
+void CompareStrings(const Tensor& a, const Tensor& b, TensorDifference* difference) {
+  const auto x = a.span<StringRef>(), y = b.span<StringRef>();
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (x[i].view() == y[i].view()) continue;
+    if (++difference->outside > 1) continue;
+    difference->worst = WorstElement{};
+    difference->worst->index = IndexOf(static_cast<int64_t>(i), a.shape());
+  }
+}
+
+// The type among int64, float64 and complex128 that can hold all values of the dtype; of uint64,
+// about all.
 DType WideOf(DType dtype) {
+  if (dtype == DType::kUInt64) return DType::kFloat64;
   if (IsComplex(dtype)) return DType::kComplex128;
   return IsFloating(dtype) ? DType::kFloat64 : DType::kInt64;
 }
@@ -147,6 +165,10 @@ void CompareValues(const Tensor& a, const Tensor& b, const Tolerance& tolerance,
   const auto compare = [&]<class A, class B>(const Tensor& x, const Tensor& y) {
     CompareElements<A, B>(x.span<A>(), y.span<B>(), x.shape(), tolerance, difference);
   };
+  if (a.dtype() == DType::kString || b.dtype() == DType::kString) {
+    if (a.dtype() == b.dtype()) CompareStrings(a, b, difference);
+    return;
+  }
   if (a.dtype() == b.dtype()) {
     DispatchAnyDType(a.dtype(), [&]<class T>() { compare.template operator()<T, T>(a, b); });
     return;
@@ -190,7 +212,8 @@ TensorDifference CompareTensors(const std::string& name, const Tensor& a, const 
     return difference;
   }
   CompareValues(a, b, tolerance, &difference);
-  if (a.dtype() != b.dtype() && tolerance.same_dtype)
+  const bool one_text = (a.dtype() == DType::kString) != (b.dtype() == DType::kString);
+  if (a.dtype() != b.dtype() && (tolerance.same_dtype || one_text))
     difference.kind = Kind::kDType;
   else if (difference.outside > 0)
     difference.kind = Kind::kValues;
@@ -200,6 +223,7 @@ TensorDifference CompareTensors(const std::string& name, const Tensor& a, const 
 }
 
 std::string ElementText(const Complex& value, const std::optional<int64_t>& integer, DType dtype) {
+  if (dtype == DType::kString) return "a text";
   if (integer) return fmt::format("{}", *integer);
   const bool wide = dtype == DType::kFloat64 || dtype == DType::kComplex128;
   const auto text = [wide](double part) -> std::string {

@@ -1,5 +1,5 @@
 #include <coracle/framework/ir/listing.h>
-#include <coracle/framework/op/random_draws.h>
+#include <coracle/framework/op/kernel/random_draws.h>
 #include <coracle/inspect/inspect.h>
 #include <coracle/inspect/op_changes.h>
 #include <fmt/format.h>

@@ -19,7 +19,7 @@
 
 namespace coracle {
 
-// The inputs and outputs of a program.
+// --- the inputs and outputs of a program ---
 
 // The dense variables of the root block that a program is fed: those of its feed ops, in their
 // order; without feed ops, variables that its ops read before any op writes them. Excludes
@@ -34,7 +34,8 @@ std::vector<std::string> OutputNames(const ProgramDesc& program, const OpRegistr
 // Whether the root block has feed ops (OpKind::kFeed), or fetch ops.
 bool HasOpOfKind(const BlockDesc& root, OpKind kind, const OpRegistry& ops);
 
-// A program as JSON: the output of `coracle dump --json`. docs/json.md describes each field.
+// --- a program as JSON, the output of `coracle dump --json` ---
+// docs/json.md describes each field.
 
 // Empty functions and an empty list select everything.
 struct ProgramJsonOptions {
@@ -86,8 +87,8 @@ size_t OpsInDot(const ProgramDesc& program, const DotOptions& options = {});
 // The stage of that name; "_" or "-" may replace blanks. Throws kNotFound for other names.
 TrainingStage StageFromText(const std::string& name);
 
-// Compares two lists of named tensors: the results of two runs, a run and its stored results, or
-// two files of parameters.
+// --- differences between two lists of named tensors ---
+// The lists are the results of two runs, a run and its stored results, or two files of parameters.
 
 // An element of A is within tolerance of B's if |a - b| <= absolute + relative * |b|, as in
 // numpy.allclose: B is the reference. A nan is within tolerance only of a nan, an infinity only of
@@ -130,8 +131,7 @@ TensorDifference CompareTensors(const std::string& name, const Tensor& a, const 
                                 const Tolerance& tolerance);
 
 // Formats an element with as many digits as identify it in its dtype: "3", "0.1", "1+2i".
-std::string ElementText(const Complex& value, const std::optional<int64_t>& integer,
-                        DType dtype);
+std::string ElementText(const Complex& value, const std::optional<int64_t>& integer, DType dtype);
 
 // The result for a tensor that only A has; OnlyInB is the same for B.
 TensorDifference OnlyInA(const std::string& name, const Tensor& a);
@@ -142,8 +142,9 @@ TensorDifference OnlyInB(const std::string& name, const Tensor& b);
 std::vector<TensorDifference> CompareNamed(const NamedTensors& a, const NamedTensors& b,
                                            const Tolerance& tolerance);
 
-// The differences between two programs, by their graphs: an op that is at another position, or
-// whose variables have other names, is still the same op.
+// --- differences between two programs ---
+// Their graphs are compared: an op that is at another position, or whose variables have other
+// names, is still the same op.
 
 // A property that differs between the two sides. Texts are those of a dump, escaped (Quote) if a
 // name could control a terminal; "none" if a side lacks the property.

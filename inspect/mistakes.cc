@@ -40,27 +40,15 @@ const std::vector<WrongSource>& WrongSources() {
   return all;
 }
 
-// Whether the op returns its elements unchanged.
-bool PassesOn(const OpDesc& op) {
-  static const std::vector<std::string_view> types = {"reshape",
-                                                      "reshape2",
-                                                      "squeeze",
-                                                      "squeeze2",
-                                                      "unsqueeze",
-                                                      "unsqueeze2",
-                                                      "flatten",
-                                                      "flatten2",
-                                                      "cast",
-                                                      "assign",
-                                                      "transpose",
-                                                      "transpose2",
-                                                      "flatten_contiguous_range"};
-  return std::find(types.begin(), types.end(), op.type()) != types.end();
+// Whether the op returns the elements of X, perhaps moved or converted.
+bool PassesOn(const OpDesc& op, const OpRegistry& ops) {
+  const OpSpec* spec = ops.Find(op.type());
+  return spec && spec->rows.effect.rule == RowRule::kMoves && op.Input("X").size() == 1;
 }
 
 // The op before `reader` in its block that computed the elements of `var`; nullptr if it is
 // not certain.
-const OpDesc* SourceOf(std::string var, const OpDesc& reader) {
+const OpDesc* SourceOf(std::string var, const OpDesc& reader, const OpRegistry& ops) {
   constexpr int kFurthest = 16;
   const BlockDesc& block = *reader.block();
   const OpDesc* at = &reader;
@@ -68,8 +56,7 @@ const OpDesc* SourceOf(std::string var, const OpDesc& reader) {
     const auto writers = block.Uses(var).writers;
     if (writers.size() != 1 || block.IndexOf(*writers[0]) >= block.IndexOf(*at)) return nullptr;
     at = writers[0];
-    if (!PassesOn(*at)) return at;
-    if (at->Input("X").size() != 1) return nullptr;
+    if (!PassesOn(*at, ops)) return at;
     var = at->Input("X")[0];
   }
   return nullptr;
@@ -80,11 +67,11 @@ std::string PlaceIn(const OpDesc& op) {
   return site.empty() ? Locate(op) : site;
 }
 
-void AddWrongSources(const OpDesc& op, std::vector<Mistake>* found) {
+void AddWrongSources(const OpDesc& op, const OpRegistry& ops, std::vector<Mistake>* found) {
   for (const WrongSource& wrong : WrongSources()) {
     if (op.type() != wrong.op || op.Input(wrong.slot).size() != 1) continue;
     const std::string& var = op.Input(wrong.slot)[0];
-    const OpDesc* source = IsEmptyName(var) ? nullptr : SourceOf(var, op);
+    const OpDesc* source = IsEmptyName(var) ? nullptr : SourceOf(var, op, ops);
     if (!source || std::find(wrong.sources.begin(), wrong.sources.end(), source->type()) ==
                        wrong.sources.end())
       continue;
@@ -177,7 +164,7 @@ std::vector<Mistake> FindDeployedMistakes(const ProgramDesc& program) {
 std::vector<Mistake> FindMistakes(const ProgramDesc& program, const OpRegistry& ops) {
   std::vector<Mistake> found;
   program.ForEachOp([&](const OpDesc& op) {
-    if (IsForward(op)) AddWrongSources(op, &found);
+    if (IsForward(op)) AddWrongSources(op, ops, &found);
   });
   AddUnreadInputs(program, ops, &found);
   const bool deployed =

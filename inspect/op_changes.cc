@@ -1,6 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/listing.h>
-#include <coracle/framework/op/name_attrs.h>
+#include <coracle/framework/op/check/name_attrs.h>
 #include <coracle/inspect/op_changes.h>
 #include <fmt/format.h>
 

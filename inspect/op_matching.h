@@ -116,7 +116,7 @@ bool HasMoves(const OpMatching& matching);
 // A block of one side, and the variables that all ops of the program use.
 struct UsesOfSide {
   const OpGraph& graph;
-  const internal::BlockOuterNames& outer;
+  const BlockOuterNames& outer;
   bool is_before;
 };
 

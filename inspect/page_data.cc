@@ -10,8 +10,10 @@
 #include <coracle/inspect/planned_memory.h>
 #include <coracle/inspect/trace_times.h>
 #include <coracle/inspect/value_statistics.h>
+#include <coracle/operators/op_families.h>
 #include <fmt/format.h>
 
+#include <map>
 #include <set>
 
 namespace coracle::inline internal {
@@ -29,7 +31,7 @@ Json SlotsJson(const std::vector<SlotDef>& slots) {
   return list;
 }
 
-Json OpTypeJson(const OpSpec& spec) {
+Json OpTypeJson(const OpSpec& spec, const std::string& family) {
   Json attrs = Json::array(), constraints = Json::array();
   for (const AttrDef& attr : spec.attrs) {
     Json json = {{"name", attr.name}, {"doc", attr.doc}, {"limits", AttrLimits(attr)}};
@@ -39,6 +41,7 @@ Json OpTypeJson(const OpSpec& spec) {
   for (const ConstraintDef& c : spec.constraints)
     constraints.push_back({{"id", c.id}, {"text", c.text}});
   return {{"doc", spec.doc},
+          {"family", family},
           {"inputs", SlotsJson(spec.inputs)},
           {"outputs", SlotsJson(spec.outputs)},
           {"attrs", std::move(attrs)},
@@ -51,9 +54,13 @@ Json OpTypesJson(const std::vector<PageProgram>& programs, const OpRegistry& ops
   std::set<std::string> types;
   for (const PageProgram& page : programs)
     page.program.ForEachOp([&](const OpDesc& op) { types.insert(op.type()); });
+  std::map<std::string, std::string> families;
+  for (const OpFamily& family : OpFamilies())
+    for (const std::string& type : family.types) families[type] = family.name;
   Json json = Json::object();
   for (const std::string& type : types)
-    if (const OpSpec* spec = ops.Find(type)) AddMember(json, type, OpTypeJson(*spec));
+    if (const OpSpec* spec = ops.Find(type))
+      AddMember(json, type, OpTypeJson(*spec, families[type]));
   return json;
 }
 

@@ -1,5 +1,5 @@
 #include <coracle/executor/compiled_program.h>
-#include <coracle/executor/memory_plan.h>
+#include <coracle/executor/plan/memory_plan.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/inspect/inspect.h>
 #include <coracle/inspect/planned_memory.h>

@@ -2,7 +2,7 @@
 // The values that the ops of a program write in a run: keeps, saves and reads them.
 
 #include <coracle/executor/executor.h>
-#include <coracle/executor/value_observer.h>
+#include <coracle/executor/frame/value_observer.h>
 #include <coracle/framework/io/tensor_io.h>
 
 #include <functional>

@@ -193,7 +193,8 @@ class Builder {
   Writer writer_;
 };
 
-// Control flow in a builder: loops, branches, recurrent nets and tensor arrays. A body is a
+// --- control flow: loops, branches, recurrent nets and tensor arrays ---
+// A body is a
 // function that appends ops with the builder passed in the same call. It can read the outer
 // variables, and writes them by Assign (or by any op with such an output).
 

@@ -1,6 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/edit_guard.h>
-#include <coracle/framework/op/block_use.h>
+#include <coracle/framework/op/check/block_use.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/layers/builder.h>
 #include <coracle/operators/control/conditional_block.h>

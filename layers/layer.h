@@ -284,8 +284,8 @@ class LayerFields : LayerDeclaration {
   std::vector<std::function<void(const LayerArgs&, Options*)>> setters_;
 };
 
-// Model text: a network as protobuf text whose schema is made from the layer definitions and the
-// op registry.
+// --- model text ---
+// A network is protobuf text whose schema is made from the layer definitions and the op registry.
 
 // The state for which a model text is read. A layer, repeat or data entry can be limited to
 // some states:

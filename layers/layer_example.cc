@@ -47,13 +47,9 @@ layer { tensor_array_to_tensor { input: "all" output: "out" } }
 layer { repeat { times: 3 layer { fc { input: "x_$i" size: 8 act: "relu" output: "x_${i+1}" } } } }
 )"},
       {"while", R"(data { name: "n" shape: [1] dtype: int64 }
-data { name: "x" shape: [2] }
 layer { fill_constant { shape: 1 dtype: int64 value: 0 output: "i" } }
-layer { scale { input: "x" scale: 0 output: "h" } }
 layer { less_than { x: "i" y: "n" output: "more" } }
 layer { while { condition: "more"
-  layer { elementwise_add { x: "h" y: "x" output: "next" } }
-  layer { assign_to { x: "next" var: "h" } }
   layer { increment_by { var: "i" } }
   layer { less_than { x: "i" y: "n" output: "again" } }
   layer { assign_to { x: "again" var: "more" } } } }
@@ -61,9 +57,7 @@ layer { while { condition: "more"
       {"if", R"(data { name: "p" shape: [1] dtype: bool }
 data { name: "x" shape: [2] }
 layer { scale { input: "x" scale: 1 output: "y" } }
-layer { if { condition: "p"
-  layer { scale { input: "x" scale: 10 output: "ten" } }
-  layer { assign_to { x: "ten" var: "y" } } } }
+layer { if { condition: "p" layer { assign_to { x: "x" var: "y" } } } }
 )"},
       {"cond", R"(data { name: "p" shape: [1] dtype: bool }
 data { name: "x" shape: [2] }
@@ -74,10 +68,7 @@ layer { cond { pred: "p" output: "out"
       {"switch", R"(data { name: "p" shape: [1] dtype: bool }
 data { name: "x" shape: [2] }
 layer { scale { input: "x" scale: 1 output: "y" } }
-layer { switch {
-  case { condition: "p" layer { assign_to { x: "x" var: "y" } } }
-  default { layer { scale { input: "x" scale: 2 output: "two" } }
-            layer { assign_to { x: "two" var: "y" } } } } }
+layer { switch { case { condition: "p" layer { assign_to { x: "x" var: "y" } } } } }
 )"},
       {"static_rnn", R"(data { name: "x" shape: [-1, 2, 1] }
 data { name: "h0" shape: [2, 1] }

@@ -7,7 +7,7 @@
 #include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/feed_fetch.h>
 #include <coracle/framework/ir/role.h>
-#include <coracle/framework/op/name_attrs.h>
+#include <coracle/framework/op/check/name_attrs.h>
 #include <coracle/layers/internal/layer_defs.h>
 #include <coracle/layers/internal/layer_scope.h>
 #include <fmt/format.h>

@@ -1,3 +1,4 @@
+#include <coracle/framework/base/text.h>
 #include <coracle/layers/internal/schema_help.h>
 #include <coracle/layers/internal/text_hints.h>
 #include <coracle/layers/internal/text_schema.h>
@@ -41,6 +42,17 @@ std::vector<Named> AllNamed(const SchemaPool& pool) {
   return all;
 }
 
+// The inputs of an example and the layer itself, without the layers that make its other inputs.
+std::string Shortened(const std::string& example, const std::string& name) {
+  std::string text;
+  bool begun = false;
+  for (const std::string& line : Split(example, '\n')) {
+    begun |= line.find(" " + name + " {") != line.npos;
+    if (begun || line.starts_with("data {")) text += line + "\n";
+  }
+  return text;
+}
+
 }  // namespace
 
 std::vector<TextEntry> internal::LayerEntries(const OpRegistry& ops) {
@@ -66,7 +78,10 @@ std::vector<TextEntry> internal::LayerEntries(const std::string& name, const OpR
 
 std::string DescribeLayer(const std::string& name, const OpRegistry& ops) {
   std::string text;
-  for (const TextEntry& entry : LayerEntries(name, ops)) text += ToText(entry);
+  for (TextEntry& entry : LayerEntries(name, ops)) {
+    entry.example = Shortened(entry.example, name);
+    text += ToText(entry);
+  }
   return text;
 }
 

@@ -35,7 +35,8 @@ struct TextEntry {
   std::string example;            // lines of a text; "" if none is known
 };
 
-// The text that help shows: "layer fc: Fully connected ...", a line for each field, the example.
+// "layer fc: Fully connected ...", a line for each field, the example. Help shortens the example of
+// a layer to its inputs and the layer itself.
 std::string ToText(const TextEntry& entry);
 
 // The layers of model text, in the order of the schema, then initializers and entries that contain

@@ -1,5 +1,5 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/op/refused_ops.h>
+#include <coracle/framework/op/check/refused_ops.h>
 #include <coracle/layers/internal/text_hints.h>
 #include <coracle/layers/internal/text_parse.h>
 #include <fmt/format.h>

@@ -12,7 +12,7 @@ std::vector<OpFamily> OpFamilies() {
   OpRegistry ops;
   std::set<std::string> seen;
   std::map<std::string, std::vector<std::string>> types;
-  internal::RegisterAll(ops, [&](const std::string& file) {
+  RegisterAll(ops, [&](const std::string& file) {
     for (std::string& type : ops.Types()) {
       if (seen.insert(type).second)
         types[file.substr(0, file.find('/'))].push_back(std::move(type));

@@ -32,8 +32,7 @@ Fields<CosineAnnealingRateOptions> CosineAnnealingFields() {
   using O = CosineAnnealingRateOptions;
   return WithRate<O>(
              "end + (rate - end) * (1 + cos(pi * t / steps)) / 2: goes up again after `steps`, "
-             "with "
-             "the period 2 * steps")
+             "with the period 2 * steps")
       .Add("steps", &O::steps, "updates of the fall", kRequired, PositiveRange())
       .Add("end", &O::end, kEndDoc, NotNegativeRange());
 }
@@ -42,8 +41,7 @@ Fields<CosineRestartsRateOptions> CosineRestartsFields() {
   using O = CosineRestartsRateOptions;
   return WithRate<O>(
              "From rate to end along half a cosine in `steps` steps, then again from the start, "
-             "each "
-             "time `factor` times as long.")
+             "each time `factor` times as long.")
       .Add("steps", &O::steps, "updates of the first fall", kRequired, PositiveRange())
       .Add("factor", &O::factor, "how much longer each fall is", PositiveRange())
       .Add("end", &O::end, kEndDoc, NotNegativeRange());
@@ -66,8 +64,7 @@ Fields<OneCycleRateOptions> OneCycleFields() {
   using O = OneCycleRateOptions;
   return Fields<O>(
              "From peak / start_factor up to peak in the first `warm` share of the steps, then "
-             "down "
-             "to peak / (start_factor * end_factor), along half cosines.")
+             "down to peak / (start_factor * end_factor), along half cosines.")
       .Add("peak", &O::peak, kRateDoc, StandIn{kLearningRate}, NotNegativeRange())
       .Add("steps", &O::steps, "updates of the whole", kRequired, PositiveRange())
       .Add("warm", &O::warm, "share of the rise",

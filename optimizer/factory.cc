@@ -32,8 +32,6 @@ void RegisterOptimizer(const std::string& kind, OptimizerMaker make) {
   RegisterOptimizer(kind, FieldTable::Any("Of this program."), std::move(make));
 }
 
-std::vector<std::string> OptimizerKinds() { return Optimizers().Kinds(); }
-
 KindsWithFields OptimizerFields() { return FieldsOfAll(Optimizers()); }
 
 std::unique_ptr<Optimizer> MakeOptimizer(const Setting& setting) {

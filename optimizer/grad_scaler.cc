@@ -182,8 +182,9 @@ bool GradScaler::Step(const std::string& name, const std::vector<Tensor*>& gradi
   }
   RequireScaled("Step()");
   if (gradients.empty()) {
-    ThrowInvalid(fmt::format("GradScaler: Step({}) has no gradients: no overflow was looked for",
-                             Quote(name)));
+    ThrowInvalid(fmt::format(
+        "GradScaler: Step({}) has no gradients, so it cannot find an overflow; pass them",
+        Quote(name)));
   }
   PerOptimizer& optimizer = optimizers_[name];
   if (optimizer.stage == Stage::kStepped) ThrowOrder("Step", name, "has been called already");

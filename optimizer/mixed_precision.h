@@ -24,7 +24,7 @@ namespace coracle {
 inline namespace internal {
 struct LossScaleRule;
 struct LossScaleState;
-}
+}  // namespace internal
 
 //                      O0   O1                    O2                       O3
 // computes in 16 bits  -    white ops and ops     all but black ops        all
@@ -34,8 +34,6 @@ struct LossScaleState;
 // loss scale, float16  1    dynamic               dynamic                  1
 // With master weights, a step makes one 16-bit copy of each parameter, for all its uses.
 enum class PrecisionLevel { kO0, kO1, kO2, kO3 };
-
-PrecisionLevel ParsePrecisionLevel(const std::string& text);  // "O1"; throws kInvalidArgument
 
 // Op types. White ops compute in 16 bits, black ones in float32. All others (including Paddle's
 // gray list) follow their inputs: float32 if an input comes from a black op, else 16 bits if one
@@ -99,10 +97,13 @@ struct GradScalerOptions {
   double growth_factor = 2;
   double backoff_factor = 0.5;
   int32_t growth_interval = 2000;
-  int32_t hysteresis = 0;  // see LossScaleRule
+  // If not 0, the scale backs off at this many overflows since the last growth (consecutive or
+  // not), and at each overflow after that.
+  int32_t hysteresis = 0;
   double min_scale = 1;
   double max_scale = 3.4028234663852886e38;
-  int32_t max_skipped = 20;  // see LossScaleRule
+  // The number of consecutive steps with overflow at min_scale after which the run stops; 0: never.
+  int32_t max_skipped = 20;
   bool dynamic = true;
   // If false, Scale changes nothing, Step always steps, and the other functions do nothing.
   bool enabled = true;
@@ -110,7 +111,7 @@ struct GradScalerOptions {
 
 // Throws kInvalidArgument for factors, intervals and bounds out of range (growth_factor > 1, 0
 // < backoff_factor < 1, growth_interval >= 1, 0 <= min_scale <= init_scale <= max_scale),
-// naming them.
+// naming them. For Coracle's own code: only the tree has LossScaleRule.
 LossScaleRule LossScaleRuleOf(const GradScalerOptions& options);
 
 class GradScaler {

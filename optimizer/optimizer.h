@@ -28,7 +28,7 @@ inline namespace internal {
 struct StepState;
 struct StepStage;
 const std::vector<StepStage>& TrainingStages();
-}
+}  // namespace internal
 
 struct MinimizeOptions {
   std::vector<std::string> parameter_list = {};
@@ -37,16 +37,16 @@ struct MinimizeOptions {
   RecomputeOptions recompute = {};
 };
 
-// Gradients may be selected rows (of an embedding with is_sparse). Sgd, Adagrad, and Adam with
-// lazy_mode then update only the rows that were read; Momentum and Adam update all rows, as without
-// a sparse gradient. None of these makes a dense gradient. A regularizer acts on all rows, so it
-// makes the gradient dense.
-
 // Selects by name the parameters that decay; empty: all.
 using DecayFilter = std::function<bool(const std::string& param)>;
 
 // Base of all optimizers. Derive from it and append your update in AppendUpdate. One object serves
 // one program.
+//
+// Gradients may be selected rows (of an embedding with is_sparse). Sgd, Adagrad, and Adam with
+// lazy_mode then update only the rows that were read; Momentum and Adam update all rows, as without
+// a sparse gradient. None of these makes a dense gradient. A regularizer acts on all rows, so it
+// makes the gradient dense.
 class Optimizer {
  public:
   // Throws kInvalidArgument for a learning rate that is negative or not finite.
@@ -148,7 +148,7 @@ class Optimizer {
   std::map<std::pair<int, double>, std::string> scaled_rates_;  // by block and multiplier
 };
 
-// Several optimizers for the parameters of one program, each for the parameters whose names match.
+// --- several optimizers, each for the parameters whose names match ---
 
 // Whether the pattern matches the whole name: * matches any characters, ? matches one.
 bool MatchesPattern(std::string_view name, std::string_view pattern);
@@ -167,8 +167,8 @@ struct OptimizerGroup {
 std::vector<std::vector<ParamAndGrad>> SplitByGroup(const std::vector<OptimizerGroup>& groups,
                                                     const std::vector<ParamAndGrad>& pairs);
 
-// Where the ops of an update go: directly into a block of the main program, or into a sub-block
-// that runs only at the steps that update.
+// --- where the ops of an update go ---
+// They go into a block of the main program, or into a sub-block that runs at the steps that update.
 
 // Calls `body` with a block to append to. Without guards that is `outer` itself. Guards are bool
 // [1] variables visible from `outer`; with them it is the sub-block of one conditional_block (role
@@ -182,12 +182,11 @@ void AppendGuarded(BlockDesc& outer, const std::vector<std::string>& guards,
 // factor, others by the factor rounded to float.
 void AppendScale(BlockDesc& block, const std::string& x, const std::string& out, double factor);
 
-// Averages of parameters over the steps, to be evaluated (and deployed) in their place. Append the
-// ops that keep an average to the block of the update, after the update, so that a skipped step
+// An average of parameters over the steps, to be evaluated (and deployed) in their place. Append
+// the ops that keep an average to the block of the update, after the update, so that a skipped step
 // leaves the average unchanged; its state is persistable. Two small programs replace the parameters
-// by their averages and restore them, bit for bit.
-
-// Base of the averages below; derive from it to define a new one.
+// by their averages and restore them, bit for bit. Base of the averages below; derive from it to
+// define a new one.
 class WeightAverage {
  public:
   virtual ~WeightAverage() = default;
@@ -300,7 +299,8 @@ AppendedStep AppendTrainingStep(const TrainingStep& step, const Variable& loss,
 AppendedStep AppendTrainingStep(const TrainingStep& step, BlockDesc& block, ProgramDesc& startup,
                                 const std::vector<ParamAndGrad>& params_and_grads);
 
-// The optimizers. Names, defaults and formulas are Paddle's unless a source is given; `coracle ops
+// --- the optimizers ---
+// Names, defaults and formulas are Paddle's unless a source is given; `coracle ops
 // NAME` shows the formula of each update op, `coracle help NAME` the meaning and range of each
 // option. All constructors throw kInvalidArgument for values out of range.
 
@@ -505,10 +505,11 @@ struct ProximalAdagradOptions {
 };
 using ProximalAdagrad = OptimizerOf<ProximalAdagradOptions>;
 
-// Optimizers and learning-rate schedules by name, from attributes as a text gives them; users can
-// add more. The built-in optimizers have the names of their ops, and "adamw": "sgd", "momentum",
-// "lars_momentum", ...; the schedules are the functions of lr_schedule.h: "step", "noam", ....
-// Their attrs are the fields of the options structs, shown by `coracle help NAME`.
+// --- optimizers and learning-rate schedules by name ---
+// Their attributes are given as in a text; users can add more. The built-in optimizers have the
+// names of their ops, and "adamw": "sgd", "momentum", "lars_momentum", ...; the schedules are the
+// functions of lr_schedule.h: "step", "noam", .... Their attrs are the fields of the options
+// structs, shown by `coracle help NAME`.
 
 using OptimizerMaker = std::function<std::unique_ptr<Optimizer>(const Setting& setting)>;
 
@@ -517,7 +518,7 @@ using OptimizerMaker = std::function<std::unique_ptr<Optimizer>(const Setting& s
 void RegisterOptimizer(const std::string& kind, FieldTable fields, OptimizerMaker make);
 // Registers a kind whose attrs only the maker knows.
 void RegisterOptimizer(const std::string& kind, OptimizerMaker make);
-// Registers a kind whose options struct is like those of optimizers.h: Options::Makes is its class.
+// Registers a kind whose options struct is like those in this header: Options::Makes is its class.
 template <class Options>
 void RegisterOptimizer(const std::string& kind, const Fields<Options>& fields) {
   RegisterOptimizer(kind, fields, [fields](const Setting& setting) {
@@ -526,8 +527,7 @@ void RegisterOptimizer(const std::string& kind, const Fields<Options>& fields) {
   });
 }
 
-std::vector<std::string> OptimizerKinds();  // sorted
-KindsWithFields OptimizerFields();          // in the order of registration
+KindsWithFields OptimizerFields();  // in the order of registration
 // Throws kInvalidArgument for an unknown kind or attr (naming the nearest known one), an attr of
 // another type, and any value that the optimizer's constructor refuses.
 std::unique_ptr<Optimizer> MakeOptimizer(const Setting& setting);

@@ -1,17 +1,6 @@
-#include <coracle/framework/base/text.h>
 #include <coracle/optimizer/mixed_precision.h>
-#include <fmt/format.h>
 
 namespace coracle {
-
-PrecisionLevel ParsePrecisionLevel(const std::string& text) {
-  const std::vector<std::string> known = {"O0", "O1", "O2", "O3"};
-  for (size_t i = 0; i < known.size(); ++i) {
-    if (text == known[i]) return static_cast<PrecisionLevel>(i);
-  }
-  ThrowInvalid(
-      fmt::format("mixed precision: the level must be O0, O1, O2 or O3, got {}", Quote(text)));
-}
 
 PrecisionLists DefaultPrecisionLists(const OpRegistry& ops) {
   PrecisionLists lists;

@@ -3,7 +3,7 @@
 // dropout of the weights, the ops that make Q, K and V (scaling, transpositions, slices), and the
 // gradients of all of these. Internal to passes/.
 
-#include <coracle/framework/op/flow_types.h>
+#include <coracle/framework/op/check/flow_types.h>
 #include <coracle/passes/match.h>
 #include <coracle/passes/value_flow.h>
 

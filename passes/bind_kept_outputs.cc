@@ -1,4 +1,4 @@
-#include <coracle/framework/op/kept_outputs.h>
+#include <coracle/framework/op/kernel/kept_outputs.h>
 #include <coracle/passes/pass.h>
 
 namespace coracle::inline internal {

@@ -1,5 +1,5 @@
+#include <coracle/framework/op/check/flow_types.h>
 #include <coracle/framework/op/expansion.h>
-#include <coracle/framework/op/flow_types.h>
 #include <coracle/passes/pass.h>
 #include <coracle/passes/remarks.h>
 
@@ -10,15 +10,6 @@
 namespace coracle::inline internal {
 namespace {
 
-std::string FirstOutput(const OpDesc& op) {
-  std::string first;
-  op.AnyOutput([&](const std::string& name) {
-    first = name;
-    return !IsEmptyName(name);
-  });
-  return first;
-}
-
 // The expansions of the block's ops, by position.
 std::map<size_t, ProgramDesc> ExpansionsOf(BlockDesc& block, const OpRegistry& ops) {
   std::map<size_t, ProgramDesc> expansions;
@@ -28,7 +19,7 @@ std::map<size_t, ProgramDesc> ExpansionsOf(BlockDesc& block, const OpRegistry& o
     const OpSpec* spec = ops.Find(op.type());
     if (!spec) continue;
     if (spec->Expands()) {
-      const std::string prefix = FirstOutput(op) + ".";
+      const std::string prefix = op.FirstOutput() + ".";
       expansions.emplace(i, ExpandOp(*spec, op, ops, types, [&](const std::string& hint) {
                            return block.program().UniqueName(prefix + hint);
                          }));

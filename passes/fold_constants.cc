@@ -2,8 +2,8 @@
 // scale, join or cast weights, and makes their results frozen parameters. Later passes see
 // the values.
 
-#include <coracle/framework/op/flow_types.h>
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/check/flow_types.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/passes/passes.h>
 #include <coracle/passes/value_flow.h>
 

@@ -2,7 +2,7 @@
 // them piece by piece in the cache.
 
 #include <coracle/framework/ir/role.h>
-#include <coracle/framework/op/flow_types.h>
+#include <coracle/framework/op/check/flow_types.h>
 #include <coracle/passes/op_group.h>
 #include <coracle/passes/passes.h>
 
@@ -58,7 +58,8 @@ struct Group : OpGroup {
 
 bool IsSmall(const Shape& shape) { return shape.IsKnown() && shape.numel() <= kFewElements; }
 bool IsDense(const VarMeta* meta) {
-  return meta && meta->type == VarType::kLoDTensor && IsValid(meta->dtype);
+  return meta && meta->type == VarType::kLoDTensor && IsValid(meta->dtype) &&
+         meta->dtype != DType::kString;
 }
 
 // Finds the groups: visits the ops in order and keeps those groups open that may still be delayed.

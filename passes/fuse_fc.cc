@@ -2,7 +2,7 @@
 // which returns the sum if the activation's gradient reads it. Fuses the gradients of product,
 // addition and relu, gelu or swish into one fc_gradients.
 
-#include <coracle/framework/op/flow_types.h>
+#include <coracle/framework/op/check/flow_types.h>
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/passes/match.h>
 #include <coracle/passes/passes.h>

@@ -2,7 +2,7 @@
 // at a time.
 
 #include <coracle/framework/ir/role.h>
-#include <coracle/framework/op/flow_types.h>
+#include <coracle/framework/op/check/flow_types.h>
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/passes/op_group.h>
 #include <coracle/passes/passes.h>
@@ -29,7 +29,7 @@ class ImageGroups {
         End();
         continue;
       }
-      const int64_t images = types_.Find(FirstOutput(op))->shape[0];
+      const int64_t images = types_.Find(op.FirstOutput())->shape[0];
       if (!members_.empty() && images != images_) End();
       images_ = images;
       members_.push_back(i);
@@ -40,21 +40,13 @@ class ImageGroups {
   }
 
  private:
-  static std::string FirstOutput(const OpDesc& op) {
-    std::string first;
-    op.ForEachOutput([&](const std::string& name) {
-      if (first.empty()) first = name;
-    });
-    return first;
-  }
-
   bool CanJoin(const OpSpec& spec, const OpDesc& op) const {
     if (spec.kind != OpKind::kCompute || spec.random || spec.side_effect || spec.run_time_shape ||
         spec.makes_lod || !spec.lod_axis.empty() || !spec.keeps_outputs.empty() ||
         spec.NumItems(op) != 1 || op.FindAttr(kRecomputedFromAttr))
       return false;
     if (!spec.each_image && !spec.elementwise) return false;
-    bool suits = !FirstOutput(op).empty(), reads_image = false;
+    bool suits = !op.FirstOutput().empty(), reads_image = false;
     op.ForEachOutput([&](const std::string& name) {
       const VarMeta* meta = types_.Find(name);
       const VarDesc* var = root_.FindVar(name);

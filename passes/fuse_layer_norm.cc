@@ -11,7 +11,7 @@
 //   dd, dy = elementwise_add_grad(dt)  ->           Out@GRAD=dn, Sum@GRAD=other)
 //   dx = dropout_grad(dd, m)
 
-#include <coracle/framework/op/flow_types.h>
+#include <coracle/framework/op/check/flow_types.h>
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/passes/match.h>
 #include <coracle/passes/passes.h>

@@ -70,8 +70,8 @@ bool IsSameShape(const OpDesc& op, const OpSpec& spec, const VariableFacts& fact
   const Ints shape = spec.AttrOf<Ints>(op, "shape");
   const auto inferred = std::count(shape.begin(), shape.end(), -1);
   const auto copied = std::count(shape.begin(), shape.end(), 0);
-  return !HasOtherInput(op, "X") && !shape.empty() && inferred <= 1 &&
-         copied + inferred == static_cast<std::ptrdiff_t>(shape.size()) &&
+  return !HasOtherInput(op, "X") && !spec.AttrOf<bool>(op, "allow_zero") && !shape.empty() &&
+         inferred <= 1 && copied + inferred == static_cast<std::ptrdiff_t>(shape.size()) &&
          facts.rank(op.Input("X")[0]) == static_cast<int>(shape.size());
 }
 

@@ -1,7 +1,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/block_order.h>
 #include <coracle/framework/ir/origin.h>
-#include <coracle/framework/op/name_attrs.h>
+#include <coracle/framework/op/check/name_attrs.h>
 #include <coracle/framework/op/op_def.h>
 #include <coracle/passes/pass.h>
 #include <fmt/format.h>

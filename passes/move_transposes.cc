@@ -9,7 +9,7 @@
 //   c@MOVED = concat(a@NHWC, b@NHWC) axis=3
 
 #include <coracle/framework/ir/origin.h>
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/framework/op/op_def.h>
 #include <coracle/passes/passes.h>
 #include <coracle/passes/transposed_ops.h>

@@ -53,6 +53,8 @@ struct PassContext {
 struct Pass {
   std::string name;
   std::string reason;
+  // New ops must get the origins of the ops that they replace (AddOrigins). Rewrites,
+  // ValueFlow::Replace and CopyRemarks do that, and a copy of an op keeps its origins.
   void (*run)(ProgramDesc& program, const PassContext& context);
   // The pass hides intermediate results, so check_nan_inf turns it off.
   bool hides_results = false;
@@ -62,9 +64,6 @@ struct Pass {
 const std::vector<Pass>& Pipeline();
 // The names of all its passes except `disabled`. Throws kNotFound for an unknown name.
 std::vector<std::string> PassesWithout(const std::vector<std::string>& disabled);
-
-// New ops must get the origins of the ops that they replace (AddOrigins). Rewrites,
-// ValueFlow::Replace and CopyRemarks do that, and a copy of an op keeps its origins.
 
 // The effect of one pass.
 struct PassRun {
@@ -87,7 +86,7 @@ void RunPassList(ProgramDesc& program, const PassContext& context, const std::ve
                  const PassObserver& after_each = {});
 
 // Replaces each `call`, and the gradients of calls, by the ops of its block.
-
+//
 // The result has no op `call` or `call_grad`; the blocks of functions stay but are not used. A
 // call's variables are those of its block, with a prefix unique to the call. Each call gets its own
 // copies of the blocks that the function's ops run (loops, branches), before all gradient blocks.
@@ -109,7 +108,7 @@ bool InlineDerivedCalls(ProgramDesc& program);
 bool ExpandOps(ProgramDesc& program, const OpRegistry& ops, bool trains = true);
 
 // Some ops read the previous value of their output although it is not in any input slot (see
-// framework/op/kept_outputs.h). Adds that variable as an input if it has a value: if it is
+// framework/op/kernel/kept_outputs.h). Adds that variable as an input if it has a value: if it is
 // persistable or fed, belongs to an outer block, or was written by an earlier op.
 void BindKeptOutputs(ProgramDesc& program, const OpRegistry& ops,
                      const std::vector<std::string>& feeds);

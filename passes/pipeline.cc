@@ -123,8 +123,7 @@ const std::vector<Pass>& Pipeline() {
        HoistInvariants},
       {"fold_batch_norm",
        "multiplies a known scale and shift into the filter and its bias, which saves one sweep "
-       "over "
-       "the image; before fuse_conv_bias, because a bias between is folded too",
+       "over the image; before fuse_conv_bias, because a bias between is folded too",
        FoldBatchNorm},
       {"fuse_conv_bias", "a convolution adds its bias while the result is in registers",
        FuseConvBias},
@@ -147,8 +146,8 @@ const std::vector<Pass>& Pipeline() {
        FuseSoftmaxCrossEntropy},
       {"fuse_attention",
        "keeps scores and weights of an attention in the cache; backward stores the weights of "
-       "short "
-       "sequences and computes those of long ones again; reads heads where a projection wrote them",
+       "short sequences and computes those of long ones again; reads heads where a projection "
+       "wrote them",
        FuseAttention, true},
       {"fuse_layer_norm",
        "computes a sum, the dropout of one of its terms and the norm of the sum in one sweep, and "
@@ -172,9 +171,8 @@ const std::vector<Pass>& Pipeline() {
        FuseImages, true},
       {"early_updates",
        "updates a parameter as soon as its gradient is complete: the gradient is still in the "
-       "cache, "
-       "and its memory is free earlier; after the passes that depend on backward's order. Off if a "
-       "step must stop before it changes parameters (check_nan_inf)",
+       "cache, and its memory is free earlier; after the passes that depend on backward's order. "
+       "Off if a step must stop before it changes parameters (check_nan_inf)",
        UpdateEarly, true},
       {"merge_updates",
        "one op updates all parameters in one sweep, and others compute the gradients' norms and "

@@ -1,5 +1,5 @@
 #include <coracle/framework/ir/origin.h>
-#include <coracle/framework/op/flow_types.h>
+#include <coracle/framework/op/check/flow_types.h>
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/passes/value_flow.h>
 

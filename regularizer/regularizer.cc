@@ -85,8 +85,6 @@ void RegisterRegularizer(const std::string& kind, RegularizerFunction append) {
   RegisterRegularizer(kind, FieldTable::Any("Of this program."), std::move(append));
 }
 
-std::vector<std::string> RegularizerKinds() { return All().Kinds(); }
-
 KindsWithFields RegularizerFields() {
   KindsWithFields all;
   for (const auto& [name, kind] : All().All()) all.emplace_back(name, kind.fields);

@@ -40,8 +40,7 @@ using RegularizerFunction =
 void RegisterRegularizer(const std::string& kind, FieldTable fields, RegularizerFunction append);
 // Registers a kind whose attrs only the function knows.
 void RegisterRegularizer(const std::string& kind, RegularizerFunction append);
-std::vector<std::string> RegularizerKinds();  // sorted
-KindsWithFields RegularizerFields();          // in the order of registration
+KindsWithFields RegularizerFields();  // in the order of registration
 
 // Throws kInvalidArgument for an unknown kind (naming the nearest known one) and for attrs that its
 // table refuses: "l2_decay: coeff must be finite and not negative, got -1".

@@ -2,7 +2,7 @@
 // Requirements on a run of all op tests; test/completeness.cc checks them at the end.
 
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 
 #include <string>
 #include <utility>

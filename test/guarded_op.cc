@@ -1,4 +1,4 @@
-#include <coracle/framework/op/kernel_choice.h>
+#include <coracle/framework/op/kernel/kernel_choice.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/tensor/tensor.h>
 #include <coracle/test/guarded_op.h>

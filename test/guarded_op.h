@@ -2,7 +2,7 @@
 // Runs ops in memory with guarded borders: if a kernel writes beyond a tensor, into another one
 // that the executor packs next to it, a test fails.
 
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 
 namespace coracle {
 

@@ -59,7 +59,10 @@ class Variant {
       case 3:
         return ChangeShape();
       case 4:
-        return Replace([&](const Tensor& t) { return t.Cast(HostileDType(random_)); });
+        return Replace([&](const Tensor& t) {
+          const DType dtype = HostileDType(random_);
+          return t.dtype() == DType::kString ? Tensor::Zeros(dtype, t.shape()) : t.Cast(dtype);
+        });
       case 5:
         return CopyShape();
       case 6:
@@ -261,6 +264,7 @@ Shape HostileShape(std::mt19937& random) {
 }
 
 Tensor HostileTensor(std::mt19937& random, DType dtype, const Shape& shape) {
+  if (dtype == DType::kString) return Tensor(dtype, shape);
   Tensor tensor(DType::kFloat64, shape);
   for (double& v : tensor.span<double>()) v = Below(random, 5) - 1;
   return tensor.Cast(dtype);

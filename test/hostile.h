@@ -1,7 +1,7 @@
 #pragma once
 // Ops as a hostile program may hold them: whatever an op is given, it works or throws an Error.
 
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 
 #include <random>
 #include <string>

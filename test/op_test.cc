@@ -1,6 +1,6 @@
 #include <coracle/backward/backward.h>
+#include <coracle/framework/op/check/run_rules.h>
 #include <coracle/framework/op/op_context.h>
-#include <coracle/framework/op/run_rules.h>
 #include <coracle/framework/tensor/complex.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/framework/tensor/tensor.h>
@@ -12,14 +12,26 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <functional>
 #include <map>
 #include <set>
 
 namespace coracle {
 namespace {
 
+// A number for each string.
+Tensor HashesOf(const Tensor& strings) {
+  Tensor hashes(DType::kFloat64, strings.shape());
+  for (int64_t i = 0; i < strings.numel(); ++i) {
+    const size_t hash = std::hash<std::string_view>()(strings.data<StringRef>()[i].view());
+    hashes.data<double>()[i] = static_cast<double>(hash >> 12);
+  }
+  return hashes;
+}
+
 // Complex elements give the real and imaginary parts in turn.
 std::vector<double> ToDoubles(const Tensor& tensor) {
+  if (tensor.dtype() == DType::kString) return ToDoubles(HashesOf(tensor));
   Tensor wide = PartsOf(tensor).Cast(DType::kFloat64);
   auto span = wide.span<double>();
   return {span.begin(), span.end()};
@@ -43,6 +55,7 @@ Tensor Dense(const VarValue& value) {
   const auto* sparse = std::get_if<SelectedRows>(&value);
   if (!sparse) {
     const auto& tensor = std::get<Tensor>(value);
+    if (tensor.dtype() == DType::kString) return HashesOf(tensor);
     return tensor.Cast(IsComplex(tensor.dtype()) ? DType::kComplex128 : DType::kFloat64);
   }
   Tensor dense = Tensor::Zeros(DType::kFloat64, MetaOfValue(value).shape);

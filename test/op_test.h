@@ -6,7 +6,7 @@
 //       .Expect("Out", {2, 3}, {-1, -0.5, 0.1, 0.7, 1, 1})
 //       .CheckGradient({"X"});
 
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/framework/op/op_def.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/operators.h>

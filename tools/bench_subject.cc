@@ -1,4 +1,5 @@
 #include <coracle/backward/backward.h>
+#include <coracle/convert/pir.h>
 #include <coracle/executor/drawn_values.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
@@ -44,8 +45,9 @@ BenchSubject ReadJobSubject(const std::string& file, const SubjectFlags& flags, 
 // Reads a program, or the forward pass of a model text, as it would be deployed.
 BenchSubject ReadModelSubject(const std::string& file, const SubjectFlags& flags,
                               ProgramDesc* startup) {
+  FLAGS_shape = Join(flags.shape, ",");
   BuiltModel model;
-  if (IsOnnx(file))
+  if (IsOnnx(file) || IsPirFile(file))
     model.main = ReadAnyProgram(file);
   else
     model = ReadModelText(file);

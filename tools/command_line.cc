@@ -11,7 +11,8 @@ namespace {
 
 // The flags that every command takes; they are gflags.
 const std::vector<std::string>& GlobalFlags() {
-  static const std::vector<std::string> flags = {"op_library", "threads", "v", "logtostderr"};
+  static const std::vector<std::string> flags = {"op_library", "shape", "threads", "v",
+                                                 "logtostderr"};
   return flags;
 }
 
@@ -68,12 +69,12 @@ class Parser {
   }
 
  private:
-  bool IsKnown(const std::string& name) const {
-    return IsGlobal(name) || (command_ && command_->flags->Find(name));
-  }
+  // A command's own flag hides the one of the process.
+  bool IsOwn(const std::string& name) const { return command_ && command_->flags->Find(name); }
+  bool IsKnown(const std::string& name) const { return IsGlobal(name) || IsOwn(name); }
   bool IsSwitchName(const std::string& name) const {
     if (!IsKnown(name)) return false;
-    return IsGlobal(name) ? IsGlobalSwitch(name) : IsSwitch(*command_->flags->Find(name));
+    return IsOwn(name) ? IsSwitch(*command_->flags->Find(name)) : IsGlobalSwitch(name);
   }
 
   void AddFlag(FlagWord flag) {
@@ -87,7 +88,7 @@ class Parser {
       flag = {flag.name.substr(2), "false", true};
     if (!IsKnown(flag.name)) ThrowUnknown(flag.name);
     if (!flag.has_value) flag.value = ValueOf(flag.name);
-    if (!IsGlobal(flag.name))
+    if (IsOwn(flag.name))
       line_.given.emplace_back(flag.name, flag.value);
     else if (gflags::SetCommandLineOption(flag.name.c_str(), flag.value.c_str()).empty())
       throw UsageError(fmt::format("--{} takes {}, got {}", flag.name,

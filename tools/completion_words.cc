@@ -3,8 +3,8 @@
 #include <coracle/operators/operators.h>
 #include <coracle/passes/pass.h>
 #include <coracle/tools/command_line.h>
+#include <coracle/tools/commands/help.h>
 #include <coracle/tools/completion_words.h>
-#include <coracle/tools/help.h>
 #include <coracle/tools/tensor_file.h>
 #include <coracle/train/job/job_help.h>
 

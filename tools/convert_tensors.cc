@@ -1,3 +1,4 @@
+#include <coracle/convert/pir.h>
 #include <coracle/edit/join_parameters.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
@@ -45,7 +46,7 @@ NamedTensors ReadOfModel(const std::string& path, const std::string& params) {
 
 NamedTensors ReadTensors(const std::string& in, const std::string& params) {
   if (IsCombined(in) && params.empty()) return ReadCombined(in);
-  if (!IsTensorFileName(in)) return ReadOfModel(in, params);
+  if (!IsTensorFileName(in) || IsPirFile(in)) return ReadOfModel(in, params);
   if (params.empty()) return ReadTensorFile(in);
   throw UsageError("--params needs a program, but " + Quote(in, 300) + " holds tensors");
 }
@@ -83,7 +84,8 @@ bool IsParameterDirectory(const std::string& path) {
   if (!IsDirectory(path)) return false;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(path, ignored)) {
-    if (entry.path().filename() == "__model__" || entry.path().extension() == ".pdmodel")
+    if (entry.path().filename() == "__model__" || entry.path().extension() == ".pdmodel" ||
+        IsPirFile(entry.path().string()))
       return false;
   }
   return true;

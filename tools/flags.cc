@@ -12,6 +12,9 @@ DEFINE_string(
     threads, "0",
     "number `N` of threads; 0: OMP_NUM_THREADS, or as many as the cores and the CPU quota "
     "allow; bench takes several, as in 1,2,4");
+DEFINE_string(shape, "",
+              "shapes of inputs that have unknown dims: `VAR:8x3x32x32,...`; ONNX models are "
+              "imported for them");
 
 namespace coracle::tools {
 namespace {
@@ -90,6 +93,8 @@ Fields<CompileFlags> CompileFields(bool with_profile) {
   return fields
       .Add("tune", &CompileFlags::tune,
            "time an op's kernels and choose the fastest, which slows down the start")
+      .Add("flush_subnormals", &CompileFlags::flush_subnormals,
+           "treat numbers below 1.2e-38 (float64: 2.3e-308) as 0; processors are slow with them")
       .Add("shape_warnings", &CompileFlags::shape_warnings,
            "warn if a feed or a parameter has another shape than the program declares")
       .Add("seed", &CompileFlags::seed, "seed of random ops, unless the program sets one")
@@ -116,6 +121,7 @@ CompileOptions CompileOptionsOf(const CompileFlags& flags) {
   CompileOptions options = CompileOptionsOf(flags.passes, flags.limits);
   options.profile = flags.profile;
   options.tune = flags.tune;
+  options.flush_subnormals = flags.flush_subnormals;
   options.shape_warnings = flags.shape_warnings;
   options.seed = flags.seed;
   return options;
@@ -123,6 +129,11 @@ CompileOptions CompileOptionsOf(const CompileFlags& flags) {
 
 FlagShapes ShapesOf(const std::vector<std::string>& texts) {
   return ParseShapes("--shape takes", texts, 0);
+}
+
+FlagShapes GivenShapes() {
+  if (FLAGS_shape.empty()) return {};
+  return ShapesOf(Split(FLAGS_shape, ','));
 }
 
 FlagShapes ParseShapes(const std::string& what, const std::vector<std::string>& texts,

@@ -11,6 +11,7 @@
 
 // Flags of the process, which every command takes.
 DECLARE_string(op_library);
+DECLARE_string(shape);
 DECLARE_string(threads);
 
 namespace coracle::tools {
@@ -40,6 +41,7 @@ struct CompileFlags {
   PassFlags passes = {};
   bool profile = false;
   bool tune = false;
+  bool flush_subnormals = true;
   bool shape_warnings = true;
   uint64_t seed = 0;
   LimitFlags limits = {};  // of each run
@@ -61,6 +63,8 @@ inline constexpr const char* kJsonDoc = "print JSON";
 using FlagShapes = std::vector<std::pair<std::string, Shape>>;
 // Parses the texts of --shape. Throws UsageError for one that is not like VAR:8x3x32x32.
 FlagShapes ShapesOf(const std::vector<std::string>& texts);
+// Those of --shape as a flag of the process; a command with a flag of that name sets FLAGS_shape.
+FlagShapes GivenShapes();
 // Parses each text "x:8x3x32x32". It is read from the end, because a variable's name may contain
 // colons. Throws UsageError, whose text begins with `what`, for any other form, for a dim below
 // `least` and for a second shape of the same variable.

@@ -2,29 +2,27 @@
 
 #include <coracle/communication/communicator.h>
 #include <coracle/convert/onnx.h>
+#include <coracle/convert/pir.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/base/temporaries.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/operators.h>
 #include <coracle/tools/command_line.h>
 #include <coracle/tools/commands.h>
+#include <coracle/tools/commands/help.h>
 #include <coracle/tools/flags.h>
-#include <coracle/tools/help.h>
+#include <coracle/tools/print.h>
+#include <coracle/tools/signals.h>
 #include <coracle/train/log/format.h>
 #include <fmt/format.h>
 #include <glog/logging.h>
-#include <poll.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <functional>
 #include <new>
 #include <thread>
@@ -64,12 +62,10 @@ void LogToStandardError(MessageLevel level, const std::string& message) {
   }
 }
 
-// Whether the error is a failed write to standard output because its reader closed the pipe.
-bool IsOfGoneReader(const Error& error) {
-  pollfd out = {STDOUT_FILENO, 0, 0};
-  return error.code() == ErrorCode::kIo &&
-         error.message().find(std::strerror(EPIPE)) != std::string::npos &&
-         ::poll(&out, 1, 0) == 1 && (out.revents & POLLERR) != 0;
+uint64_t PeakMemory() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
 }
 
 void ApplyGlobalFlags(const Command& command) {
@@ -122,24 +118,6 @@ int Main(std::vector<std::string> words) {
   }
 }
 
-// Throws after an error of stdio. If the reader has closed the pipe, the command continues, because
-// its files and its exit code still matter.
-void CheckPrinted(bool printed) {
-  if (printed || errno == EPIPE) return;
-  throw Error(ErrorCode::kIo,
-              fmt::format("cannot write standard output: {}", std::strerror(errno)));
-}
-
-void Flush() {
-  errno = 0;
-  CheckPrinted(std::fflush(stdout) == 0);
-}
-
-void Write(std::string_view text) {
-  errno = 0;
-  CheckPrinted(std::fwrite(text.data(), 1, text.size(), stdout) == text.size());
-}
-
 }  // namespace
 
 void RequireArgs(const std::vector<std::string>& args, size_t least, size_t most,
@@ -153,75 +131,47 @@ Command MakeCommand(CommandText text, int (*run)(const Args& args)) {
           [run](const Args& args, const GivenFlags&) { return run(args); }};
 }
 
-std::string Shown(const std::string& name) { return QuoteIfNeeded(name); }
-
-std::string Counted(size_t n, const std::string& what) {
-  return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
-}
-
-size_t BriefWidth() { return ::isatty(STDOUT_FILENO) ? 72 : std::string::npos; }
-
-void Print(std::string_view text) { Write(Printable(text)); }
-
-void PrintData(std::string_view text) {
-  if (::isatty(STDOUT_FILENO)) return Print(text);
-  Write(text);
-}
-
-void WriteOutput(const std::function<void()>& write) {
-  try {
-    write();
-  } catch (const Error& e) {
-    if (!IsOfGoneReader(e)) throw;
-  }
-}
-
 const std::vector<Command>& Commands() {
-  static const std::vector<Command> commands = [] {
-    // One line for each command.
-    // clang-format off
-    std::vector<Command> made = {
-        BackwardCommand(),
-        BenchCommand(),
-        BuildCommand(),
-        CheckCommand(),
-        CheckGradCommand(),
-        CompareCommand(),
-        CompletionCommand(),
-        ConvertCommand(),
-        DiffCommand(),
-        DistributeCommand(),
-        DumpCommand(),
-        ExplainGradientCommand(),
-        ExtractCommand(),
-        GenerateCommand(),
-        GraphCommand(),
-        HelpCommand(),
-        JoinParamsCommand(),
-        LayersCommand(),
-        MergeCommand(),
-        OpsCommand(),
-        OptCommand(),
-        PassesCommand(),
-        PlotCommand(),
-        RenameCommand(),
-        RunCommand(),
-        SchemaCommand(),
-        SetShapeCommand(),
-        SnapshotCommand(),
-        SplitParamsCommand(),
-        SummaryCommand(),
-        TestCommand(),
-        TimeCommand(),
-        TrainCommand(),
-        VersionCommand(),
-        ViewCommand(),
-    };
-    // clang-format on
-    std::sort(made.begin(), made.end(),
-              [](const Command& a, const Command& b) { return a.name < b.name; });
-    return made;
-  }();
+  // One line for each command, sorted by name.
+  // clang-format off
+  static const std::vector<Command> commands = {
+      BackwardCommand(),
+      BenchCommand(),
+      BuildCommand(),
+      CheckCommand(),
+      CheckGradCommand(),
+      CompareCommand(),
+      CompletionCommand(),
+      ConvertCommand(),
+      DiffCommand(),
+      DistributeCommand(),
+      DumpCommand(),
+      ExplainGradientCommand(),
+      ExtractCommand(),
+      GenerateCommand(),
+      GraphCommand(),
+      HelpCommand(),
+      JoinParamsCommand(),
+      LayersCommand(),
+      MergeCommand(),
+      OpsCommand(),
+      OptCommand(),
+      PassesCommand(),
+      PlotCommand(),
+      RenameCommand(),
+      RunCommand(),
+      SchemaCommand(),
+      SetShapeCommand(),
+      SnapshotCommand(),
+      SplitParamsCommand(),
+      SummaryCommand(),
+      TestCommand(),
+      TimeCommand(),
+      TrainCommand(),
+      VersionCommand(),
+      ViewCommand(),
+  };
+  // clang-format on
   return commands;
 }
 
@@ -231,49 +181,18 @@ std::vector<Command> ListedCommands() {
   return listed;
 }
 
-namespace {
-
-// Ends the process with the default action of the signal, after removing temporary files.
-void EndBySignal(int signal) {
-  RemoveNotedTemporaries();
-  std::signal(signal, SIG_DFL);
-  std::raise(signal);
-}
-
-// Leaves an ignored signal ignored, as nohup's SIGHUP.
-void HandleSignal(int signal) {
-  struct sigaction action {};
-  ::sigaction(signal, nullptr, &action);
-  if (action.sa_handler != SIG_DFL) return;
-  action.sa_handler = EndBySignal;
-  sigfillset(&action.sa_mask);  // another signal would end the process before the files are removed
-  ::sigaction(signal, &action, nullptr);
-}
-
-}  // namespace
-
 void SetUp(const char* program) {
-  std::signal(SIGPIPE, SIG_IGN);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) HandleSignal(signal);
+  HandleSignals();
   FLAGS_logtostderr = true;
   google::InitGoogleLogging(program);
   SetLogSink(LogToStandardError);
   RegisterOnnxReader();
+  RegisterPirReader();
 }
 
 void FailAsTrouble() { failure_code = kTrouble; }
 
 int FailureCode() { return failure_code; }
-
-namespace {
-
-uint64_t PeakMemory() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
-}
-
-}  // namespace
 
 int RunCommandLine(const std::vector<std::string>& words) {
   failure_code = kFailed;

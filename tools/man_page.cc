@@ -1,6 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/tools/command_line.h>
-#include <coracle/tools/help.h>
+#include <coracle/tools/commands/help.h>
 #include <coracle/tools/man_page.h>
 #include <fmt/format.h>
 

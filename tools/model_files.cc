@@ -44,7 +44,7 @@ std::string ParametersFileOf(const std::string& program_file) {
 ModelFiles ReadModel(const std::string& path, const std::string& given) {
   ModelFiles model;
   if (IsOnnx(path) && given.empty()) {
-    model.program = ImportOnnx(path, model.values).program;
+    model.program = ImportOnnx(path, model.values, ImportOptions()).program;
     model.read = {path};
     model.has_values = true;
     return model;

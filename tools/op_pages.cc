@@ -1,5 +1,5 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/op/refused_ops.h>
+#include <coracle/framework/op/check/refused_ops.h>
 #include <coracle/inspect/op_text.h>
 #include <coracle/operators/op_families.h>
 #include <coracle/operators/operators.h>

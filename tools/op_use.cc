@@ -1,5 +1,5 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/op/refused_ops.h>
+#include <coracle/framework/op/check/refused_ops.h>
 #include <coracle/inspect/json.h>
 #include <coracle/tools/command.h>
 #include <coracle/tools/op_use.h>

@@ -1,12 +1,17 @@
 #include <coracle/convert/onnx.h>
+#include <coracle/convert/pir.h>
+#include <coracle/edit/edit.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/io/pickle.h>
 #include <coracle/layers/layer.h>
+#include <coracle/operators/operators.h>
 #include <coracle/tools/command.h>
 #include <coracle/tools/convert_tensors.h>
+#include <coracle/tools/flags.h>
 #include <coracle/tools/program_input.h>
 #include <coracle/train/job/job.h>
-#include <coracle/train/run/snapshot.h>
+#include <coracle/train/run/snapshot/snapshot.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -17,6 +22,12 @@ namespace coracle::tools {
 namespace fs = std::filesystem;
 
 bool IsOnnx(const std::string& path) { return path.ends_with(".onnx"); }
+
+OnnxImportOptions ImportOptions() {
+  OnnxImportOptions options;
+  for (const auto& [name, shape] : GivenShapes()) options.input_shapes.emplace(name, shape);
+  return options;
+}
 
 bool IsJob(const std::string& file) {
   return (file.ends_with(".pbtxt") || file.ends_with(".txt")) &&
@@ -35,6 +46,8 @@ std::string ProgramFile(const std::string& path) {
     if (entry.path().extension() == ".pdmodel") found.push_back(entry.path().string());
   }
   if (found.size() == 1) return found.front();
+  const std::string json = (fs::path(path) / "inference.json").string();
+  if (found.empty() && IsPirFile(json)) return json;
   throw Error(ErrorCode::kNotFound,
               fmt::format("the directory {} holds {}", Quote(path, 300),
                           found.empty() ? "neither __model__ nor a .pdmodel file"
@@ -56,6 +69,7 @@ void RequireNoTensors(const std::string& path) {
 bool LooksLikeOnnx(const std::string& bytes) { return bytes.starts_with('\x08'); }
 
 ProgramDesc ParseBinary(const std::string& bytes, const std::string& source) {
+  RefusePickle(bytes, source);
   if (LooksLikeOnnx(bytes)) {
     ThrowInvalid(fmt::format("{} begins as an ONNX model does, and not as a program: name it .onnx",
                              Quote(source, 300)));
@@ -78,22 +92,31 @@ ProgramDesc ParseText(const std::string& text, const std::string& source) {
   }
 }
 
-}  // namespace
-
-ProgramDesc ReadAnyProgram(const std::string& given) {
-  const std::string path = ProgramFile(given);
-  if (IsOnnx(path)) {
-    Scope scope;
-    return ImportOnnx(path, scope).program;
-  }
+// Any program but an ONNX model in a file.
+ProgramDesc ReadOtherProgram(const std::string& path) {
+  if (IsPirFile(path)) return ReadPir(path);
   RequireNoTensors(path);
   const std::string bytes = ReadFileOrStdin(path, kMaxProgramBytes);
   const std::string source = path == "-" ? "standard input" : path;
   Scope ignored;
-  if (path == "-" && LooksLikeOnnx(bytes)) return ParseOnnx(bytes, source, ignored).program;
+  if (path == "-" && LooksLikeOnnx(bytes))
+    return ParseOnnx(bytes, source, ignored, ImportOptions()).program;
+  if (LooksLikePir(bytes)) return ParsePir(bytes, source);
   const bool named_text = path.ends_with(".pbtxt") || path.ends_with(".txt");
   if (!named_text && !LooksLikeText(bytes)) return ParseBinary(bytes, source);
   return ParseText(bytes, source);
+}
+
+}  // namespace
+
+ProgramDesc ReadAnyProgram(const std::string& given) {
+  const std::string path = ProgramFile(given);
+  Scope ignored;
+  if (IsOnnx(path)) return ImportOnnx(path, ignored, ImportOptions()).program;
+  ProgramDesc program = ReadOtherProgram(path);
+  if (const FlagShapes shapes = GivenShapes(); !shapes.empty())
+    DeclareShapes(program, shapes, DefaultOps());
+  return program;
 }
 
 std::string ParametersBeside(const std::string& program_file) {
@@ -102,7 +125,7 @@ std::string ParametersBeside(const std::string& program_file) {
   if (file.filename() == "__model__")
     return file.has_parent_path() ? file.parent_path().string() + "/" : "./";
   if (IsOnnx(program_file)) return program_file;
-  if (file.extension() != ".pdmodel") return "";
+  if (file.extension() != ".pdmodel" && !IsPirFile(program_file)) return "";
   const fs::path beside = fs::path(file).replace_extension(".pdiparams");
   return fs::exists(beside, ignored) ? beside.string() : "";
 }
@@ -131,7 +154,7 @@ void ReadParameters(const ProgramDesc& program, const std::string& path, Scope& 
   if (snapshot.empty() && !IsOnnx(path)) return LoadParameters(program, path, scope);
   Scope values;
   if (snapshot.empty())
-    ImportOnnx(path, values);
+    ImportOnnx(path, values, ImportOptions());
   else
     values = std::move(ReadSnapshot(snapshot).variables);
   for (const std::string& name : PersistableNames(program)) {
@@ -151,7 +174,9 @@ std::string ProgramBeside(const std::string& params) {
                                  file.parent_path() / "__model__"};
   const bool is_params = file.filename() == "__params__";
   const fs::path& found = candidates[is_params ? 1 : 0];
-  return (is_params || file.has_extension()) && FileExists(found) ? found.string() : "";
+  if ((is_params || file.has_extension()) && FileExists(found)) return found.string();
+  const std::string json = fs::path(params).replace_extension(".json").string();
+  return params.ends_with(".pdiparams") && IsPirFile(json) ? json : "";
 }
 
 NamedTensors ParametersOf(const ProgramDesc& program, const std::string& params) {

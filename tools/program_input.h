@@ -1,6 +1,7 @@
 #pragma once
 // How commands find programs and parameters, and which names they accept for output files.
 
+#include <coracle/convert/onnx.h>
 #include <coracle/framework/io/tensor_io.h>
 
 #include <string>
@@ -8,9 +9,12 @@
 
 namespace coracle::tools {
 
-// Reads a .pdmodel, __model__, .pb, .pbtxt or .onnx file, a directory that holds a saved model, or
-// standard input ("-"). A model text gives its main program.
+// Reads a .pdmodel, __model__, .pb, .pbtxt or .onnx file, the inference.json of Paddle 3, a
+// directory that holds a saved model, or standard input ("-"). A model text gives its main program.
 ProgramDesc ReadAnyProgram(const std::string& path);
+
+// How ONNX models are imported: for the shapes of --shape.
+OnnxImportOptions ImportOptions();
 
 // Whether the name is that of an ONNX model, which holds both a program and its parameters.
 bool IsOnnx(const std::string& path);

@@ -20,7 +20,9 @@ namespace {
 Tensor AsDeclared(const std::string& file, const BlockDesc& root, const std::string& name,
                   const Tensor& tensor) {
   const VarDesc* var = root.FindVar(name);
-  if (!var || !IsValid(var->dtype()) || tensor.dtype() == var->dtype()) return tensor;
+  if (!var || !IsValid(var->dtype()) || tensor.dtype() == var->dtype() ||
+      var->dtype() == DType::kString)
+    return tensor;
   const bool whole = tensor.dtype() == DType::kInt64 || IsFloating(var->dtype());
   Tensor cast = tensor.Cast(var->dtype());
   const bool same = IsFloating(var->dtype()) ? !OverflowsIn(tensor, cast)
@@ -32,14 +34,34 @@ Tensor AsDeclared(const std::string& file, const BlockDesc& root, const std::str
                   file, Quote(name), ToString(var->dtype())));
 }
 
+// NumPy's uint64 for an int64 variable, if that can hold it.
+Tensor AsSigned(const BlockDesc& root, const std::string& name, const Tensor& tensor) {
+  const VarDesc* var = root.FindVar(name);
+  if (!var || tensor.dtype() != DType::kUInt64 || var->dtype() != DType::kInt64) return tensor;
+  const auto values = tensor.span<uint64_t>();
+  const bool fits = std::all_of(values.begin(), values.end(),
+                                [](uint64_t value) { return value <= uint64_t{INT64_MAX}; });
+  return fits ? tensor.Cast(DType::kInt64) : tensor;
+}
+
 }  // namespace
+
+std::set<std::string> TextNames(const ProgramDesc& program) {
+  std::set<std::string> names;
+  const BlockDesc& root = program.Root();
+  for (size_t i = 0; i < root.NumVars(); ++i) {
+    if (root.var(i).dtype() == DType::kString) names.insert(root.var(i).name());
+  }
+  return names;
+}
 
 NamedTensors ReadFeeds(const std::string& file, const ProgramDesc& program) {
   if (file.empty()) return {};
-  NamedTensors feeds = ReadTensorFile(file);
+  NamedTensors feeds = ReadTensorFile(file, TextNames(program));
   if (IsCsvName(file)) {
     for (auto& [name, tensor] : feeds) tensor = AsDeclared(file, program.Root(), name, tensor);
   }
+  for (auto& [name, tensor] : feeds) tensor = AsSigned(program.Root(), name, tensor);
   if (feeds.size() != 1 || !feeds[0].first.empty()) return feeds;
   const std::vector<std::string> inputs = InputNames(program, DefaultOps());
   if (inputs.size() != 1) {
@@ -47,6 +69,7 @@ NamedTensors ReadFeeds(const std::string& file, const ProgramDesc& program) {
                                  inputs.size()));
   }
   feeds[0].first = inputs[0];
+  feeds[0].second = AsSigned(program.Root(), inputs[0], feeds[0].second);
   return feeds;
 }
 

@@ -1,8 +1,8 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/tools/commands.h>
-#include <coracle/train/run/snapshot.h>
-#include <coracle/train/run/snapshot_json.h>
+#include <coracle/train/run/snapshot/snapshot.h>
+#include <coracle/train/run/snapshot/snapshot_json.h>
 #include <fmt/format.h>
 
 namespace coracle::tools {

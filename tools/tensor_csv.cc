@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/tools/tensor_csv.h>
 #include <fmt/format.h>
 
@@ -72,12 +73,20 @@ void AppendNames(const std::string& name, const Shape& shape, std::vector<std::s
   }
 }
 
+// A line of the file is a line of the table.
+std::string TextCell(std::string_view text) {
+  if (text.find_first_of("\r\n") != text.npos)
+    ThrowInvalid(fmt::format("the text {} has a line end, which no csv file keeps; npz and json do",
+                             Quote(text)));
+  return Cell(std::string(text));
+}
+
 template <class T>
 std::string NumberText(T value) {
   if constexpr (std::is_same_v<T, bool>) {
     return value ? "1" : "0";
   } else if constexpr (std::is_integral_v<T>) {
-    return fmt::format("{}", static_cast<int64_t>(value));
+    return fmt::format("{}", +value);
   } else if constexpr (std::is_same_v<T, double>) {
     return std::isnan(value) ? "nan" : fmt::format("{}", value);
   } else {
@@ -88,9 +97,16 @@ std::string NumberText(T value) {
 
 void AppendRow(const Tensor& tensor, int64_t row, std::vector<std::string>* cells) {
   const int64_t columns = ColumnsOf(tensor);
-  DispatchDType(tensor.dtype(), [&]<class T>() {
-    const T* numbers = tensor.data<T>() + row * columns;
-    for (int64_t i = 0; i < columns; ++i) cells->push_back(NumberText(numbers[i]));
+  if (tensor.dtype() == DType::kString) {
+    const StringRef* texts = tensor.data<StringRef>() + row * columns;
+    for (int64_t i = 0; i < columns; ++i) cells->push_back(TextCell(texts[i].view()));
+    return;
+  }
+  DispatchAnyDType(tensor.dtype(), [&]<class T>() {
+    if constexpr (!kIsComplex<T>) {
+      const T* numbers = tensor.data<T>() + row * columns;
+      for (int64_t i = 0; i < columns; ++i) cells->push_back(NumberText(numbers[i]));
+    }
   });
 }
 
@@ -174,7 +190,8 @@ struct Group {
 
 class CsvTensors {
  public:
-  CsvTensors(std::string_view text, const std::string& source) : source_(source) {
+  CsvTensors(std::string_view text, const std::string& source, const std::set<std::string>& texts)
+      : source_(source), texts_(texts) {
     // skips the byte order mark that spreadsheets write
     if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
     for (size_t line = 1; !text.empty(); ++line) {
@@ -237,12 +254,18 @@ class CsvTensors {
       const std::string_view cell = Trim(cells[i]);
       double number = 0;
       int64_t integer = 0;
-      if (ParseInt64(cell, &integer))
-        number = static_cast<double>(integer);
-      else if (ParseDouble(cell, &number))
+      if (texts_.count(columns_[i].name)) {
+        cells_[columns_[i].name].push_back(cells[i]);
         whole_[i] = false;
-      else
-        Fail(source_, line, i + 1, fmt::format("expected a number, got {}", Quote(cell)));
+      } else if (ParseInt64(cell, &integer)) {
+        number = static_cast<double>(integer);
+      } else if (ParseDouble(cell, &number)) {
+        whole_[i] = false;
+      } else {
+        Fail(source_, line, i + 1,
+             fmt::format("expected a number, got {}; texts are read only for an input of texts",
+                         Quote(cell)));
+      }
       numbers_.push_back(number);
       integers_.push_back(integer);
     }
@@ -254,6 +277,11 @@ class CsvTensors {
     group.RowShape(columns_, &row);
     dims.push_back(rows_);
     dims.insert(dims.end(), row.begin(), row.end());
+    if (texts_.count(group.name)) {
+      const auto cells = cells_.find(group.name);
+      return Tensor::OfStrings(Shape(dims),
+                               cells == cells_.end() ? std::vector<std::string>() : cells->second);
+    }
     bool whole = rows_ > 0;
     for (size_t i = group.begin; i < group.end && whole; ++i) whole = whole_[i];
     return whole ? Filled(group, Shape(dims), integers_) : Filled(group, Shape(dims), numbers_);
@@ -272,6 +300,8 @@ class CsvTensors {
   }
 
   const std::string& source_;
+  const std::set<std::string>& texts_;
+  std::unordered_map<std::string, std::vector<std::string>> cells_;  // of texts, row by row
   std::vector<ColumnName> columns_;
   std::vector<Group> groups_;
   std::vector<bool> whole_;        // by column: all its numbers are integers
@@ -296,8 +326,9 @@ std::string TensorCsv(const NamedTensors& tensors) {
   return text;
 }
 
-NamedTensors ParseTensorCsv(std::string_view text, const std::string& source) {
-  return CsvTensors(text, source).Run();
+NamedTensors ParseTensorCsv(std::string_view text, const std::string& source,
+                            const std::set<std::string>& texts) {
+  return CsvTensors(text, source, texts).Run();
 }
 
 bool OverflowsIn(const Tensor& from, const Tensor& cast) {
@@ -315,6 +346,7 @@ void AdoptDTypes(const NamedTensors& others, NamedTensors* from_csv) {
   for (auto& [name, tensor] : *from_csv) {
     const auto found = dtype_of.find(name);
     if (found == dtype_of.end() || found->second == tensor.dtype()) continue;
+    if (found->second == DType::kString) continue;
     Tensor cast = tensor.Cast(found->second);
     // The digits identify a float32, but as a float64 they differ from the value of that float32.
     const bool real =

@@ -27,9 +27,9 @@ const std::vector<std::string>& TensorEndings() {
 
 bool IsCsvName(const std::string& path) { return path.ends_with(".csv"); }
 
-NamedTensors ReadTensorFile(const std::string& path) {
+NamedTensors ReadTensorFile(const std::string& path, const std::set<std::string>& texts) {
   const std::string source = path == "-" ? "standard input" : path;
-  if (IsCsvName(path)) return ParseTensorCsv(ReadFile(path, kMaxTextBytes), source);
+  if (IsCsvName(path)) return ParseTensorCsv(ReadFile(path, kMaxTextBytes), source, texts);
   if (path.ends_with(".json")) return ParseTensorJson(ReadFile(path, kMaxTextBytes), source);
   if (path.ends_with(".safetensors")) return ReadSafetensors(path);
   const std::string bytes = ReadFileOrStdin(path);

@@ -4,6 +4,7 @@
 
 #include <coracle/framework/io/tensor_io.h>
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -11,8 +12,9 @@ namespace coracle::tools {
 
 // Recognizes npz, npy and safetensors files by their contents, csv and json files by their endings;
 // "-" is standard input. The array of an npy file has the name "". A csv file does not store
-// dtypes: a tensor is int64 if all its numbers are integers, else float64.
-NamedTensors ReadTensorFile(const std::string& path);
+// dtypes: a tensor named in `texts` is strings, another one int64 if all its numbers are integers,
+// else float64.
+NamedTensors ReadTensorFile(const std::string& path, const std::set<std::string>& texts = {});
 const std::vector<std::string>& TensorEndings();  // ".npz", ...
 bool IsCsvName(const std::string& path);
 

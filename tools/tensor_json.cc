@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -40,10 +41,31 @@ Json NumberJson(T value) {
   }
 }
 
+// Texts that are not UTF-8 cannot be in json.
+Json TextsJson(const std::string& name, const Tensor& tensor) {
+  Json data = Json::array();
+  for (std::string& text : tensor.Strings()) {
+    for (std::string_view rest = text; !rest.empty();
+         rest.remove_prefix(Utf8CharacterBytes(rest))) {
+      if (Utf8CharacterBytes(rest) == 0)
+        ThrowInvalid(
+            fmt::format("{} holds {}, which is not UTF-8 and so in no json file; npz "
+                        "holds it",
+                        Quote(name), Quote(text)));
+    }
+    data.push_back(std::move(text));
+  }
+  return data;
+}
+
 Json JsonOf(const std::string& name, const Tensor& tensor) {
   Json json = {
       {"name", name}, {"dtype", ToString(tensor.dtype())}, {"shape", tensor.shape().ToVector()}};
   if (!tensor.lod().empty()) json["lod"] = tensor.lod();
+  if (tensor.dtype() == DType::kString) {
+    json["data"] = TextsJson(name, tensor);
+    return json;
+  }
   Json data = Json::array();
   DispatchAnyDType(tensor.dtype(), [&]<class T>() {
     for (const T& value : tensor.span<T>()) data.push_back(NumberJson(value));
@@ -64,6 +86,9 @@ bool Parse(const Json& json, T* value) {
   } else if constexpr (std::is_same_v<T, bool>) {
     if (!json.is_boolean()) return false;
     *value = json.get<bool>();
+  } else if constexpr (std::is_same_v<T, uint64_t>) {
+    if (!json.is_number_unsigned()) return false;
+    *value = json.get<uint64_t>();
   } else if constexpr (std::is_integral_v<T>) {
     if (!json.is_number_integer()) return false;
     if (json.is_number_unsigned() && json.get<uint64_t>() > INT64_MAX) return false;
@@ -97,6 +122,18 @@ Shape ShapeOf(const JsonReader& reader) {
   return shape;
 }
 
+Tensor TextsIn(const JsonReader& data, const Shape& shape) {
+  std::vector<StringRef> elements;
+  for (const Json& text : data.json()) {
+    if (!text.is_string())
+      data.Fail(fmt::format("[{}] must be a text, got {}", elements.size(),
+                            Quote(text.dump(-1, ' ', false, Json::error_handler_t::replace))));
+    const auto& bytes = text.get_ref<const std::string&>();
+    elements.push_back({bytes.data(), bytes.size()});
+  }
+  return Tensor::View(DType::kString, shape, elements.data()).Clone();
+}
+
 Tensor TensorOf(const JsonReader& reader) {
   DType dtype{};
   const std::string type = reader.At("dtype").Text();
@@ -108,6 +145,7 @@ Tensor TensorOf(const JsonReader& reader) {
   if (!numbers.is_array() || static_cast<int64_t>(numbers.size()) != shape.numel())
     data.Fail(fmt::format("must be a list of {} elements, as the shape {} says", shape.numel(),
                           shape.ToString()));
+  if (dtype == DType::kString) return TextsIn(data, shape);
   Tensor tensor(dtype, shape);
   DispatchAnyDType(dtype, [&]<class T>() {
     T* out = tensor.data<T>();

@@ -184,13 +184,13 @@ std::map<std::pair<std::string, std::string>, OpCost> CostsOfOps(const ProgramDe
       group->ForEachOp([&](const OpDesc& inner) {
         const double multiply_adds = MultiplyAdds(inner);
         cost.multiply_adds += multiply_adds;
-        const std::string first = FirstOutput(inner);
+        const std::string first = inner.FirstOutput();
         const auto named = around.find(first);
         costs[{inner.type(), named == around.end() ? first : named->second}] = {multiply_adds,
                                                                                 BytesOf(inner)};
       });
     }
-    costs[{op.type(), FirstOutput(op)}] = cost;
+    costs[{op.type(), op.FirstOutput()}] = cost;
   }
   return costs;
 }

@@ -67,6 +67,8 @@ MPI_Datatype TypeOf(DType dtype) {
       return MPI_INT32_T;
     case DType::kInt64:
       return MPI_INT64_T;
+    case DType::kUInt64:
+      return MPI_UINT64_T;
     case DType::kFloat32:
       return MPI_FLOAT;
     case DType::kFloat64:
@@ -77,6 +79,7 @@ MPI_Datatype TypeOf(DType dtype) {
       return MPI_C_DOUBLE_COMPLEX;
     case DType::kFloat16:
     case DType::kBFloat16:
+    case DType::kString:  // Exchange::Check refuses it
       break;
   }
   return MPI_UINT16_T;  // only moved, never reduced

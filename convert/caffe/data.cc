@@ -20,7 +20,8 @@ struct KnownSet {
   const char* name;
   int64_t channels, height, width;
 };
-constexpr KnownSet kKnownSets[] = {{"cifar", "CIFAR", 3, 32, 32},
+constexpr KnownSet kKnownSets[] = {{"siamese", "pairs of MNIST's pictures", 2, 28, 28},
+                                   {"cifar", "CIFAR", 3, 32, 32},
                                    {"ilsvrc", "ImageNet (ILSVRC)", 3, 256, 256},
                                    {"imagenet", "ImageNet (ILSVRC)", 3, 256, 256},
                                    {"mnist", "MNIST", 1, 28, 28}};
@@ -32,7 +33,7 @@ std::string Lower(std::string text) {
 
 std::string SourceOf(const Layer& layer) {
   const auto& def = layer.def;
-  if (def.type() == "Data") return def.data_param().source();
+  if (def.type() == "Data" || def.type() == "AnnotatedData") return def.data_param().source();
   if (def.type() == "ImageData") return def.image_data_param().source();
   if (def.type() == "HDF5Data") return def.hdf5_data_param().source();
   return "";
@@ -40,7 +41,7 @@ std::string SourceOf(const Layer& layer) {
 
 int64_t BatchOf(const Layer& layer) {
   const auto& def = layer.def;
-  if (def.type() == "Data") return def.data_param().batch_size();
+  if (def.type() == "Data" || def.type() == "AnnotatedData") return def.data_param().batch_size();
   if (def.type() == "ImageData") return def.image_data_param().batch_size();
   if (def.type() == "HDF5Data") return def.hdf5_data_param().batch_size();
   return def.memory_data_param().batch_size();
@@ -75,6 +76,11 @@ std::string TransformText(const Layer& layer, const DataPlaces& places, std::str
   if (p.force_color() || p.force_gray())
     layer.Fail({"transform_param"},
                "force_color and force_gray apply to encoded pictures, which are not read");
+  if (!layer.unknown.empty()) ThrowInvalid(layer.unknown.front());
+  if (p.resize_param_size() > 0 || p.crop_h() > 0 || p.crop_w() > 0)
+    layer.Fail({"transform_param"},
+               "pictures are not resized here, nor cut to crop_h by crop_w: write the database "
+               "with pictures of the size that the net takes, and leave the fields out");
   if (p.has_mean_file()) {
     std::string found = FindFile(p.mean_file(), places.solver);
     if (found.empty() && !places.data_dir.empty()) {
@@ -83,7 +89,7 @@ std::string TransformText(const Layer& layer, const DataPlaces& places, std::str
     }
     entry.Text("mean_file", found.empty() ? p.mean_file() : Absolute(found));
     if (found.empty())
-      *note = fmt::format("there is no file {} here, the mean image", Quote(p.mean_file(), 300));
+      *note = fmt::format("the mean image {} does not exist here", Quote(p.mean_file(), 300));
   }
   for (const float mean : p.mean_value()) entry.Float("mean_value", mean);
   if (p.crop_size() > 0) entry.Int("crop_size", p.crop_size());
@@ -152,7 +158,8 @@ void UseNpz(const Layer& layer, const std::string& file, const DataPlaces& place
 // Uses a file given by the user.
 void UseFile(const Layer& layer, const std::string& file, const DataPlaces& places, JobData* data) {
   if (!FileExists(file))
-    throw Error(ErrorCode::kNotFound, fmt::format("--data: there is no file {}", Quote(file, 300)));
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("--data: file {} does not exist", Quote(file, 300)));
   const std::string path = Absolute(file);
   if (IsDatabase(path)) return UseDatabase(layer, path, places, data);
   if (path.ends_with(".npz")) return UseNpz(layer, path, places, data);
@@ -216,7 +223,10 @@ std::string FindFile(const std::string& path, const std::string& text) {
 Dims ImageDims(const Layer& layer, std::string* note) {
   const auto& images = layer.def.image_data_param();
   const std::string source = SourceOf(layer), name = Lower(source);
-  const int64_t crop = layer.def.transform_param().crop_size();
+  using Resize = proto::caffe::ResizeParameter;
+  const TransformationParameter& transform = layer.def.transform_param();
+  const int64_t crop = transform.crop_size();
+  const int64_t crop_h = transform.crop_h(), crop_w = transform.crop_w();
   const std::string top = layer.def.top(0);
   Dims dims;
   for (const KnownSet& known : kKnownSets) {
@@ -230,6 +240,15 @@ Dims ImageDims(const Layer& layer, std::string* note) {
   }
   if (layer.def.type() == "ImageData" && images.new_height() > 0 && images.new_width() > 0)
     dims = {images.is_color() ? 3 : 1, images.new_height(), images.new_width()};
+  // With several, the pictures have several sizes.
+  if (transform.resize_param_size() == 1) {
+    const Resize& resize = transform.resize_param(0);
+    if (resize.height() > 0 && resize.width() > 0 &&
+        resize.resize_mode() != Resize::FIT_SMALL_SIZE) {
+      note->clear();
+      dims = {3, resize.height(), resize.width()};
+    }
+  }
   if (dims.empty() && crop > 0) {
     dims = {3, crop, crop};
     *note =
@@ -243,6 +262,8 @@ Dims ImageDims(const Layer& layer, std::string* note) {
                     Quote(source, 200), PrintableLine(top)));
   }
   if (crop > 0) dims[1] = dims[2] = crop;
+  if (crop_h > 0) dims[1] = crop_h;
+  if (crop_w > 0) dims[2] = crop_w;
   return dims;
 }
 

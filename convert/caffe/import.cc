@@ -105,6 +105,14 @@ std::string Merged(const std::vector<const std::vector<std::string>*>& states,
   return text;
 }
 
+// Whether the net of that state has a layer that needs no other one.
+bool HasInput(const NetInState& state) {
+  const std::vector<Layer> layers = state.Layers();
+  return std::any_of(layers.begin(), layers.end(), [](const Layer& layer) {
+    return layer.def.bottom_size() == 0 && layer.def.top_size() > 0;
+  });
+}
+
 bool HasLoss(const Net& net) {
   return std::any_of(net.layers.begin(), net.layers.end(), [](const Layer& layer) {
     return HasLossWeight(layer) || layer.def.type().ends_with("Loss");
@@ -115,7 +123,10 @@ bool HasLoss(const Net& net) {
 void FindShapes(const NetInState& state, ImportOptions* options) {
   const bool train = state.state.phase() == proto::caffe::TRAIN;
   for (const Layer& layer : state.Layers()) {
-    if (layer.def.type() != "Data" || layer.def.top_size() == 0) continue;
+    const auto& transform = layer.def.transform_param();
+    const bool resized = transform.resize_param_size() > 0 || transform.crop_h() > 0 ||
+                         transform.crop_w() > 0 || !layer.unknown.empty();
+    if (layer.def.type() != "Data" || layer.def.top_size() == 0 || resized) continue;
     if (options->shapes.count(layer.def.top(0)) > 0) continue;
     const JobData data =
         FindData(layer, train, {state.net->source, options->data_dir, options->data});
@@ -165,8 +176,13 @@ ImportedNet ImportStates(const NetInState& train, const std::vector<NetInState>&
   return imported;
 }
 
+// A text for one phase has layers that feed the net in that phase alone.
 ImportedNet ImportNet(const Net& net, const ImportOptions& options) {
-  return ImportStates(InPhase(net, true, options), {InPhase(net, false, options)}, options);
+  NetInState train = InPhase(net, true, options), test = InPhase(net, false, options);
+  const bool trains = HasInput(train), tests = HasInput(test);
+  if (tests && !trains) train = test;
+  if (trains && !tests) test = train;
+  return ImportStates(train, {test}, options);
 }
 
 ImportedNet ImportNetFile(const std::string& path, const ImportOptions& options) {

@@ -23,6 +23,8 @@ void NoteReading(const Layer& layer, NetWriter& net) {
     note("image_data_param", "rand_skip", "data is read from its first row on");
   if (!images.root_folder().empty())
     note("image_data_param", "root_folder", "pictures are not read; arrays replace them");
+  for (const std::string& field : layer.unknown)
+    net.net().notes.push_back(field + "; left out, since pictures are not read here");
 }
 
 // Feeds the tops of a layer that reads images with a label each.
@@ -34,18 +36,22 @@ void FeedImages(const Layer& layer, NetWriter& net) {
   const std::string& data = layer.def.top(0);
   const auto given = net.options().shapes.find(data);
   std::string note;
-  const Dims dims = given != net.options().shapes.end() ? given->second : ImageDims(layer, &note);
-  if (!note.empty() && given == net.options().shapes.end()) net.net().notes.push_back(note);
   Dims batch = {-1};
-  batch.insert(batch.end(), dims.begin(), dims.end());
+  if (given != net.options().shapes.end()) {
+    batch = net.GivenDims(data);
+  } else {
+    const Dims dims = ImageDims(layer, &note);
+    if (!note.empty()) net.net().notes.push_back(note);
+    batch.insert(batch.end(), dims.begin(), dims.end());
+  }
   net.Feed(layer, 0, batch);
   if (layer.def.top_size() < 2) return;
   const std::string& label = layer.def.top(1);
   if (!net.IsRead(label)) return;
   const auto shape = net.options().shapes.find(label);
   Dims label_dims = {-1};
-  if (shape != net.options().shapes.end())
-    label_dims.insert(label_dims.end(), shape->second.begin(), shape->second.end());
+  if (layer.def.type() == "AnnotatedData") label_dims = {-1, 1, -1, 8};  // rows of boxes
+  if (shape != net.options().shapes.end()) label_dims = net.GivenDims(label);
   net.Feed(layer, 1, label_dims, net.IsClassLabel(label));
 }
 
@@ -62,10 +68,7 @@ void FeedArrays(const Layer& layer, NetWriter& net) {
                                       "give them: --shape={0}:1x28x28",
                                       PrintableLine(top)));
     }
-    Dims dims = {-1};
-    if (given != net.options().shapes.end())
-      dims.insert(dims.end(), given->second.begin(), given->second.end());
-    net.Feed(layer, i, dims, label);
+    net.Feed(layer, i, given == net.options().shapes.end() ? Dims{-1} : net.GivenDims(top), label);
   }
 }
 
@@ -80,8 +83,7 @@ void FeedInput(const Layer& layer, NetWriter& net) {
     Dims dims;
     const auto given = net.options().shapes.find(top);
     if (given != net.options().shapes.end()) {
-      dims.push_back(-1);
-      dims.insert(dims.end(), given->second.begin(), given->second.end());
+      dims = net.GivenDims(top);
     } else if (param.shape_size() > 0) {
       const auto& shape = param.shape(param.shape_size() > 1 ? i : 0);
       dims.assign(shape.dim().begin(), shape.dim().end());
@@ -157,13 +159,48 @@ void MakeDummy(const Layer& layer, NetWriter& net) {
 }  // namespace
 
 LayerTable DataLayers() {
-  return {{"Data", FeedImages, "`data` entries; in a job a database or what replaces it"},
+  return {{"AnnotatedData", FeedImages,
+           "`data` entries, of the size in resize_param; no data source of a job"},
+          {"Data", FeedImages, "`data` entries; in a job a database or what replaces it"},
           {"ImageData", FeedImages, "`data` entries; in a job arrays that replace the pictures"},
           {"HDF5Data", FeedArrays,
            "`data` entries; HDF5 is not read: in a job .npz arrays replace the files"},
           {"Input", FeedInput, "`data` entries"},
           {"MemoryData", FeedMemory, "`data` entries; in a job arrays"},
           {"DummyData", MakeDummy, "`fill_constant`, `uniform_random`, `gaussian_random`"}};
+}
+
+LayerTable RefusedLayers() {
+  return {
+      {"Filter", nullptr,
+       "the number of its rows depends on values; leave rows out of the data instead"},
+      {"BoxAnnotatorOHEM", nullptr, "it chooses the boxes with the largest losses while training"},
+      {"BoxOutput", nullptr, "boxes of MS-CNN; write the model text's generate_proposals instead"},
+      {"CenterLoss", nullptr, "its centres are changed by the layer itself; use op center_loss"},
+      {"DenseImageData", nullptr, "pictures and maps of labels are not read; arrays replace them"},
+      {"DetectionLoss", nullptr, "the loss of MS-CNN's proposals"},
+      {"HDF5Output", nullptr,
+       "HDF5 is not written, and no layer writes results; coracle run --out=FILE.npz does"},
+      {"InfogainLoss", nullptr,
+       "its matrix is in a file; only SoftmaxWithLoss and the like are converted"},
+      {"LSTM", nullptr,
+       "recurrent layers have no counterpart with Caffe's continuation markers; write the model "
+       "text's lstm instead"},
+      {"LSTMUnit", nullptr, "it is a part of LSTM, which has no counterpart here"},
+      {"MultiBoxLoss", nullptr,
+       "it matches boxes in the data with priors; compose it of the ops iou_similarity, "
+       "bipartite_match, target_assign and mine_hard_examples"},
+      {"Proposal", nullptr,
+       "forks differ in it; write the ops anchor_generator and generate_proposals instead"},
+      {"Python", nullptr, "its code is Python; write the layer as model text"},
+      {"RNN", nullptr,
+       "recurrent layers have no counterpart with Caffe's continuation markers; write the model "
+       "text's simple_rnn instead"},
+      {"Recurrent", nullptr, "it is the base of LSTM and RNN, which have no counterpart here"},
+      {"SmoothL1LossOHEM", nullptr, "only SmoothL1Loss is converted"},
+      {"SoftmaxWithLossOHEM", nullptr, "only SoftmaxWithLoss is converted"},
+      {"WindowData", nullptr,
+       "windows of pictures are no data source here; cut them out into an .npz"}};
 }
 
 }  // namespace coracle::caffe

@@ -124,7 +124,39 @@ void WriteThreshold(const Layer& layer, NetWriter& net) {
   WriteUnary(layer, net, Entry("cast").Text("input", is_above).Field("dtype", "FP32"));
 }
 
+// a x + y, with a number a for each channel of each image.
+void WriteAxpy(const Layer& layer, NetWriter& net) {
+  net.RequireBottoms(layer, 3, 3);
+  const Blob a = net.In(layer), x = net.In(layer, 1), y = net.In(layer, 2);
+  const bool fits = x.dims == y.dims && x.dims.size() >= 2 && a.dims.size() >= 2 &&
+                    a.dims[0] == x.dims[0] && a.dims[1] == x.dims[1] && NumelOf(a.dims, 2) == 1 &&
+                    (a.dims.size() == 2 || a.dims.size() == x.dims.size());
+  if (!fits) {
+    layer.Fail({"bottom"}, fmt::format("factors {} for {} and {}", ToText(a.dims), ToText(x.dims),
+                                       ToText(y.dims)));
+  }
+  Entry product("elementwise_mul");
+  product.Text("x", x.var).Text("y", a.var);
+  if (a.dims.size() != x.dims.size()) product.Int("axis", 0);
+  const std::string scaled = net.Step(layer, product, "scaled");
+  net.AddResult(layer, Entry("elementwise_add").Text("x", scaled).Text("y", y.var), x.dims);
+}
+
+void WriteRelu6(const Layer& layer, NetWriter& net) {
+  if (layer.def.relu6_param().negative_slope() != 0)
+    layer.Fail({"relu6_param"}, "a ReLU6 with a negative slope");
+  net.RequireBottoms(layer, 1, 1);
+  const Blob in = net.In(layer);
+  Entry op("relu6");
+  net.AddOp(op.Text("X", in.var).Text("Out", net.Out(layer, 0, in.dims)));
+}
+
 void WriteDropout(const Layer& layer, NetWriter& net) {
+  const auto& p = layer.def.dropout_param();
+  if (p.sample_weights_test() && net.options().test) {
+    layer.Fail({"dropout_param", "sample_weights_test"},
+               "dropout in tests is not converted: leave the field out");
+  }
   const float ratio = layer.def.dropout_param().dropout_ratio();
   if (!(ratio >= 0 && ratio < 1)) {
     layer.Fail({"dropout_param", "dropout_ratio"},
@@ -133,7 +165,7 @@ void WriteDropout(const Layer& layer, NetWriter& net) {
   Entry entry("dropout");
   entry.Text("input", net.In(layer).var);
   if (ratio != 0.5f) entry.Float("dropout_prob", ratio);
-  entry.Text("dropout_implementation", "upscale_in_train");
+  entry.Text("dropout_implementation", p.scale_train() ? "upscale_in_train" : "downgrade_in_infer");
   WriteUnary(layer, net, entry);
 }
 
@@ -192,9 +224,12 @@ constexpr char kAbs[] = "abs", kSigmoid[] = "sigmoid", kTanh[] = "tanh", kSoftpl
 
 LayerTable ElementLayers() {
   return {{"AbsVal", WriteSame<kAbs>, "`abs`"},
+          {"Axpy", WriteAxpy, "`elementwise_mul` and `elementwise_add`"},
           {"BNLL", WriteSame<kSoftplus>, "`softplus`"},
           {"Clip", WriteClip, "`clip`"},
-          {"Dropout", WriteDropout, "`dropout` that scales while training; in tests nothing"},
+          {"Dropout", WriteDropout,
+           "`dropout` that scales while training; in tests nothing, or with scale_train: false the "
+           "other way round"},
           {"ELU", WriteElu, "`elu`"},
           {"Eltwise", WriteEltwise,
            "`elementwise_mul`, `elementwise_add` of scaled bottoms, or `elementwise_max`"},
@@ -202,6 +237,7 @@ LayerTable ElementLayers() {
           {"Log", WriteLog, "`scale` and `log`"},
           {"Power", WritePower, "`scale` and `pow`"},
           {"ReLU", WriteRelu, "`relu`, `leaky_relu`; in place the `act` of the layer before it"},
+          {"ReLU6", WriteRelu6, "op `relu6`"},
           {"Sigmoid", WriteSame<kSigmoid>, "`sigmoid`; in place the `act` of the layer before it"},
           {"Softmax", WriteSoftmax, "`softmax`"},
           {"Swish", WriteSwish, "`swish`"},

@@ -87,6 +87,11 @@ Entry Normalized(const Layer& layer, NetWriter& net, const std::string& each, in
   if (mode == LossParameter::VALID && p.has_ignore_label())
     return MeanOfValid(layer, net, each, label, label_dtype, p.ignore_label());
   if (mode == LossParameter::NONE) return Entry("reduce_sum").Text("input", each);
+  if (mode == LossParameter::PRE_FIXED) {
+    const std::string sum = net.Step(layer, Entry("reduce_sum").Text("input", each), "sum");
+    const float divisor = std::max(1.0f, p.pre_fixed_normalizer());
+    return Entry("scale").Text("input", sum).Float("scale", 1 / divisor);
+  }
   if (mode != LossParameter::BATCH_SIZE || per_sample == 1)
     return Entry("mean").Text("input", each);
   if (per_sample < 1) layer.Fail("the dims of its bottoms must be known");
@@ -96,6 +101,31 @@ Entry Normalized(const Layer& layer, NetWriter& net, const std::string& each, in
 
 void RequireTop(const Layer& layer) {
   if (layer.def.top_size() < 1) layer.Fail({"top"}, "it needs a top");
+}
+
+// SegNet: each loss times the factor of its class. The factors are 0 for no class, so a label that
+// is ignored may have any of them.
+std::string ByClass(const Layer& layer, NetWriter& net, const std::string& each,
+                    const std::string& classes, int64_t count) {
+  const LossParameter& p = layer.def.loss_param();
+  if (p.class_weighting_size() != count) {
+    layer.Fail({"loss_param", "class_weighting"},
+               fmt::format("{} factors for {} classes", p.class_weighting_size(), count));
+  }
+  Entry values("assign_value"), clip("clip"), gather("gather"), like("elementwise_mul");
+  std::vector<std::string> texts;
+  for (const float value : p.class_weighting()) texts.push_back(Number(value));
+  values.Field("shape", ListText({count})).Field("dtype", "5");
+  values.Field("fp32_values", "[" + Join(texts, ", ") + "]");
+  const std::string factors = net.StepOp(layer, values, "Out", "factors");
+  const std::string column =
+      net.Step(layer, Entry("reshape").Text("input", classes).Field("shape", "[-1]"), "column");
+  clip.Text("input", column).Float("min", 0).Float("max", static_cast<float>(count - 1));
+  gather.Text("X", factors).Text("Index", net.Step(layer, clip, "class"));
+  const std::string picked = net.StepOp(layer, gather, "Out", "picked");
+  const std::string flat =
+      net.Step(layer, Entry("reshape").Text("input", each).Field("shape", "[-1]"), "flat");
+  return net.Step(layer, like.Text("x", flat).Text("y", picked), "weighted");
 }
 
 void WriteSoftmaxWithLoss(const Layer& layer, NetWriter& net) {
@@ -110,7 +140,9 @@ void WriteSoftmaxWithLoss(const Layer& layer, NetWriter& net) {
   if (p.has_ignore_label()) entry.Int("ignore_index", p.ignore_label());
   if (axis + 1 != static_cast<int64_t>(scores.dims.size())) entry.Int("axis", axis);
   if (layer.def.top_size() > 1) entry.Text("softmax_output", net.Out(layer, 1, scores.dims));
-  const std::string each = net.Step(layer, entry, "each");
+  std::string each = net.Step(layer, entry, "each");
+  if (p.weight_by_label_freqs())
+    each = ByClass(layer, net, each, classes, scores.dims[static_cast<size_t>(axis)]);
   const auto mode = ModeOf(p, LossParameter::VALID);
   // Caffe divides by the product of the dims before the axis.
   const int64_t per_sample = NumelOf(scores.dims, static_cast<size_t>(axis) + 1);
@@ -141,6 +173,52 @@ void WriteSigmoidCrossEntropy(const Layer& layer, NetWriter& net) {
   AddLossResult(layer, net,
                 Normalized(layer, net, each, NumelOf(scores.dims, 1), mode, target, "FP32"));
   net.net().results.push_back({scores.var, Kind::kSigmoid});
+}
+
+// Fast R-CNN: with d = inside (a - b), the sum of outside (d^2 sigma^2 / 2 where |d| < 1 / sigma^2,
+// else |d| - 0.5 / sigma^2), divided by N. A normalization in loss_param is R-FCN's, which divides
+// by the places too.
+void WriteSmoothL1Loss(const Layer& layer, NetWriter& net) {
+  RequireTop(layer);
+  net.RequireBottoms(layer, 2, 4);
+  if (layer.def.top_size() != 1) layer.Fail({"top"}, "a second top, the losses of places");
+  const LossParameter& p = layer.def.loss_param();
+  const Blob a = net.In(layer), b = net.In(layer, 1);
+  if (a.dims.size() < 2) layer.Fail({"bottom"}, "its bottoms need two dims");
+  for (int i = 1; i < layer.def.bottom_size(); ++i) {
+    if (net.In(layer, i).dims == a.dims) continue;
+    layer.Fail({"bottom"}, fmt::format("its bottoms must have the same dims, got {} and {}",
+                                       ToText(a.dims), ToText(net.In(layer, i).dims)));
+  }
+  Entry op("smooth_l1_loss");
+  op.Text("X", a.var).Text("Y", b.var);
+  if (layer.def.bottom_size() > 2) {
+    const std::string inside = net.In(layer, 2).var;
+    Entry ones("fill_any_like");
+    op.Text("InsideWeight", inside);
+    op.Text("OutsideWeight",
+            layer.def.bottom_size() == 4
+                ? net.In(layer, 3).var
+                : net.StepOp(layer, ones.Text("X", inside).Int("value", 1), "Out", "ones"));
+  }
+  op.Float("sigma", layer.def.smooth_l1_loss_param().sigma());
+  const std::string each = net.StepOp(layer, op, "Out", "each");
+  const bool places = p.has_normalization() || p.has_normalize();
+  const auto mode = ModeOf(p, LossParameter::BATCH_SIZE);
+  const bool by_place = mode == LossParameter::VALID || mode == LossParameter::FULL;
+  Entry result("mean");
+  if (mode == LossParameter::NONE || mode == LossParameter::PRE_FIXED) {
+    result = Normalized(layer, net, each, 1, mode, "", "");
+  } else if (places && by_place && NumelOf(a.dims, 2) != 1) {
+    const int64_t size = NumelOf(a.dims, 2);
+    if (size < 1) layer.Fail("the dims of its bottoms must be known");
+    const std::string mean = net.Step(layer, Entry("mean").Text("input", each), "mean");
+    result = Entry("scale").Text("input", mean).Float("scale", 1 / static_cast<float>(size));
+  } else {
+    result.Text("input", each);
+  }
+  AddLossResult(layer, net, result);
+  net.net().results.push_back({a.var});
 }
 
 // sum of (a - b)^2 / (2 N)
@@ -327,8 +405,12 @@ LayerTable LossLayers() {
           {"MultinomialLogisticLoss", WriteMultinomialLoss, "composed of ops"},
           {"SigmoidCrossEntropyLoss", WriteSigmoidCrossEntropy,
            "`sigmoid_cross_entropy_with_logits`, with ignore_label and every normalization"},
+          {"SmoothL1Loss", WriteSmoothL1Loss,
+           "op `smooth_l1_loss` and `mean`: divided by the batch, as in Fast R-CNN; by the places "
+           "too if loss_param has a normalization, as in R-FCN"},
           {"SoftmaxWithLoss", WriteSoftmaxWithLoss,
-           "`softmax_with_cross_entropy` and `mean`, with ignore_label and every normalization"}};
+           "`softmax_with_cross_entropy` and `mean`, with ignore_label, every normalization, and "
+           "SegNet's class_weighting"}};
 }
 
 }  // namespace coracle::caffe

@@ -128,85 +128,6 @@ void WriteEmbed(const Layer& layer, NetWriter& net) {
   net.AddResult(layer, Entry("elementwise_add").Text("x", rows).Text("y", bias), out);
 }
 
-// The Scale layer that follows a BatchNorm and holds its scale and shift; nullptr if there is none.
-const Layer* ScaleBehind(const Layer& layer, NetWriter& net) {
-  const Layer* next = net.OnlyReader(layer.def.top(0));
-  if (!next || next->def.type() != "Scale" || next->def.bottom_size() != 1 ||
-      next->def.top_size() != 1 || !MayFuse(layer, *next))
-    return nullptr;
-  const auto& scale = next->def.scale_param();
-  return scale.axis() == 1 && scale.num_axes() == 1 ? next : nullptr;
-}
-
-// Statistics are decaying sums, divided by a third blob, the sum of their weights. Layers may share
-// them; they are never trained.
-std::string Statistic(const Layer& layer, NetWriter& net, int blob, int64_t channels) {
-  return net
-      .Claim(layer, {.blob = blob,
-                     .dims = {channels},
-                     .var = layer.def.name() + (blob == 0 ? ".mean" : ".variance"),
-                     .layout = ParamSource::Layout::kScaledSum})
-      .var;
-}
-
-void WriteBatchNorm(const Layer& layer, NetWriter& net) {
-  const auto& p = layer.def.batch_norm_param();
-  net.RequireBottoms(layer, 1, 1);
-  const Blob in = net.In(layer);
-  if (in.dims.size() < 2 || in.dims[1] < 1)
-    layer.Fail(fmt::format("its bottom needs known channels, got {}", ToText(in.dims)));
-  if (p.has_use_global_stats() && !p.use_global_stats() && net.options().test) {
-    layer.Fail({"batch_norm_param", "use_global_stats"},
-               "statistics of the batch in the phase TEST have no counterpart: leave out "
-               "use_global_stats");
-  }
-  if (layer.def.top_size() != 1) layer.Fail({"top"}, "it takes one top");
-  const int64_t channels = in.dims[1];
-  const std::string& name = layer.def.name();
-  const Layer* scale = ScaleBehind(layer, net);
-  Entry entry("batch_norm");
-  entry.Text("input", in.var);
-  if (p.moving_average_fraction() != 0.9f) entry.Float("momentum", p.moving_average_fraction());
-  if (p.eps() != 1e-5f) entry.Float("epsilon", p.eps());
-  if (p.use_global_stats()) entry.Bool("use_global_stats", true);
-  entry.Text("name", name).Text("moving_mean_name", Statistic(layer, net, 0, channels));
-  entry.Text("moving_variance_name", Statistic(layer, net, 1, channels));
-  if (net.options().trained && !net.options().test && !p.use_global_stats()) {
-    net.net().notes.push_back(
-        layer.where +
-        ": BatchNorm's running statistics: Caffe divides them by the sum of their weights so far, "
-        "here they begin at 0 and 1; they agree after some thousand steps");
-  }
-  if (!scale) {
-    entry.Message("param", "trainable: false").Message("bias", "trainable: false");
-    return net.AddResult(layer, entry, in.dims);
-  }
-  const auto& s = scale->def.scale_param();
-  const std::string& own = scale->def.name();
-  const auto with_name = [](const std::string& var, std::string text) {
-    if (text.find("name: ") == 0) return text;
-    return "name: " + Quoted(var) + (text.empty() ? "" : " " + text);
-  };
-  entry.Message(
-      "param",
-      with_name(own + ".w_0", net.Param(*scale, {.blob = 0,
-                                                 .dims = {channels},
-                                                 .var = own + ".w_0",
-                                                 .filler = s.has_filler() ? &s.filler() : nullptr,
-                                                 .constant = 1,
-                                                 .model_default = 1})));
-  if (s.bias_term()) {
-    entry.Message("bias", with_name(own + ".b_0", net.Param(*scale, {.blob = 1,
-                                                                     .dims = {channels},
-                                                                     .var = own + ".b_0",
-                                                                     .filler = BiasFiller(s)})));
-  } else {
-    entry.Message("bias", "trainable: false");
-  }
-  net.MarkWritten(*scale);
-  net.AddResultOf(layer, *scale, entry, in.dims);
-}
-
 // The dims covered by a parameter of a Scale or Bias layer; a batch among them is the declared one.
 Dims Covered(const Layer& layer, NetWriter& net, const Blob& in, int64_t axis, int64_t num_axes) {
   if (num_axes < -1) layer.Fail(fmt::format("num_axes must be at least -1, got {}", num_axes));
@@ -321,15 +242,13 @@ void WriteParameter(const Layer& layer, NetWriter& net) {
 }  // namespace
 
 LayerTable ParameterLayers() {
-  return {
-      {"BatchNorm", WriteBatchNorm, "`batch_norm`, with a following Scale as its scale and shift"},
-      {"Bias", WriteBias, "`elementwise_add` with a `parameter`"},
-      {"Embed", WriteEmbed, "`embedding`, with a bias `elementwise_add`"},
-      {"InnerProduct", WriteInnerProduct, "`fc`"},
-      {"PReLU", WritePrelu, "`prelu` with a `parameter`"},
-      {"Parameter", WriteParameter, "`parameter`"},
-      {"Scale", WriteScale,
-       "`elementwise_mul`, `elementwise_add` with `parameter`s, or of two bottoms"}};
+  return {{"Bias", WriteBias, "`elementwise_add` with a `parameter`"},
+          {"Embed", WriteEmbed, "`embedding`, with a bias `elementwise_add`"},
+          {"InnerProduct", WriteInnerProduct, "`fc`"},
+          {"PReLU", WritePrelu, "`prelu` with a `parameter`"},
+          {"Parameter", WriteParameter, "`parameter`"},
+          {"Scale", WriteScale,
+           "`elementwise_mul`, `elementwise_add` with `parameter`s, or of two bottoms"}};
 }
 
 }  // namespace coracle::caffe

@@ -19,14 +19,6 @@ using Two = std::array<int64_t, 2>;  // height and width
 
 std::vector<int64_t> List(const Two& two) { return {two[0], two[1]}; }
 
-const Blob& ImagesIn(const Layer& layer, const NetWriter& net, int bottom = 0) {
-  const Blob& in = net.KnownIn(layer, bottom);
-  if (in.dims.size() != 4) {
-    layer.Fail(fmt::format("its bottom must be images [N, C, H, W], got {}", ToText(in.dims)));
-  }
-  return in;
-}
-
 void RequirePositive(const Layer& layer, const Two& values, const char* param, const char* name) {
   for (const int64_t value : values) {
     if (value < 1 || value > std::numeric_limits<int32_t>::max())
@@ -67,7 +59,8 @@ Convolution ReadConvolution(const Layer& layer) {
   c.stride = SpatialOf(layer, p.stride(), p.has_stride_h(), p.has_stride_w(), p.stride_h(),
                        p.stride_w(), 1, "stride");
   c.pad = SpatialOf(layer, p.pad(), p.has_pad_h(), p.has_pad_w(), p.pad_h(), p.pad_w(), 0, "pad");
-  c.dilation = SpatialOf(layer, p.dilation(), false, false, 0, 0, 1, "dilation");
+  c.dilation = SpatialOf(layer, p.dilation(), p.has_hole_h(), p.has_hole_w(), p.hole_h(),
+                         p.hole_w(), p.hole(), "dilation");
   RequirePositive(layer, c.kernel, "convolution_param", "kernel_size");
   RequirePositive(layer, c.stride, "convolution_param", "stride");
   RequirePositive(layer, c.dilation, "convolution_param", "dilation");
@@ -107,8 +100,7 @@ Entry ConvolutionFields(const Convolution& c, const char* kind, const std::strin
 
 constexpr float kRandom = std::numeric_limits<float>::quiet_NaN();
 
-void WriteConvolution(const Layer& layer, NetWriter& net) {
-  const Convolution c = ReadConvolution(layer);
+void WriteConvolutionOf(const Layer& layer, NetWriter& net, const Convolution& c) {
   const ConvolutionParameter& p = layer.def.convolution_param();
   net.RequireBottoms(layer, 1, 1);
   const Blob in = ImagesIn(layer, net);
@@ -139,6 +131,26 @@ void WriteConvolution(const Layer& layer, NetWriter& net) {
     entry.Bool("bias_term", false);
   }
   net.AddResult(layer, entry, out);
+}
+
+void WriteConvolution(const Layer& layer, NetWriter& net) {
+  WriteConvolutionOf(layer, net, ReadConvolution(layer));
+}
+
+// One filter for each channel. Some versions of Caffe need `group`, others have none.
+void WriteDepthwise(const Layer& layer, NetWriter& net) {
+  Convolution c = ReadConvolution(layer);
+  net.RequireBottoms(layer, 1, 1);
+  const int64_t channels = ImagesIn(layer, net).dims[1];
+  const bool grouped = layer.def.convolution_param().has_group();
+  if (c.outputs != channels || (grouped && c.group != channels)) {
+    layer.Fail({"convolution_param"},
+               fmt::format("num_output, and group if it is given, must be the {} channels of its "
+                           "bottom",
+                           channels));
+  }
+  c.group = channels;
+  WriteConvolutionOf(layer, net, c);
 }
 
 // The model text has no such layer: the filters become a parameter, and the bias is added.
@@ -283,15 +295,81 @@ void WritePool(const Layer& layer, NetWriter& net, const Blob& in,
   net.AddResult(layer, entry, {in.dims[0], in.dims[1], axes[0].out, axes[1].out});
 }
 
+// The positions of maxima among rows of `wide` elements, as positions among rows of `narrow`:
+// p - floor(p / wide) (wide - narrow).
+std::string NarrowMask(const Layer& layer, NetWriter& net, const std::string& mask, int64_t wide,
+                       int64_t narrow) {
+  if (wide == narrow) return mask;
+  const auto number = [&](int64_t value, const char* name) {
+    Entry entry("fill_constant");
+    entry.Field("shape", "[1]").Int("value", value).Field("dtype", "INT32");
+    return net.Step(layer, entry, name);
+  };
+  Entry rows("elementwise_floordiv");
+  rows.Text("X", mask).Text("Y", number(wide, "width"));
+  const std::string row = net.StepOp(layer, rows, "Out", "row");
+  Entry extra("elementwise_mul"), less("elementwise_sub");
+  extra.Text("X", row).Text("Y", number(wide - narrow, "padding"));
+  less.Text("X", mask).Text("Y", net.StepOp(layer, extra, "Out", "extra"));
+  return net.StepOp(layer, less, "Out", "narrow_mask");
+}
+
+// Maxima and their positions. The op has windows rounded down and equal paddings on both sides:
+// what a last window needs beyond the image is added as -inf, which is no maximum before a number.
+void WriteMaskedPool(const Layer& layer, NetWriter& net, const Blob& in,
+                     const std::array<PoolAxis, 2>& axes) {
+  std::string x = in.var;
+  Two more = {};
+  for (size_t i = 0; i < 2; ++i) {
+    const PoolAxis& a = axes[i];
+    more[i] = std::max<int64_t>(0, (a.out - 1) * a.stride + a.kernel - a.padded());
+  }
+  if (more != Two{0, 0}) {
+    Entry frame("pad2d");
+    frame.Text("X", x).Field("paddings", ListText({0, more[0], 0, more[1]}));
+    x = net.StepOp(layer, frame.Field("pad_value", "-inf"), "Out", "framed");
+  }
+  Entry op("max_pool2d_with_index");
+  op.Text("X", x).Field("ksize", ListText({axes[0].kernel, axes[1].kernel}));
+  op.Field("strides", ListText({axes[0].stride, axes[1].stride}));
+  op.Field("paddings", ListText({axes[0].pad, axes[1].pad}));
+  const Dims dims = {in.dims[0], in.dims[1], axes[0].out, axes[1].out};
+  std::string mask = net.Temp(layer, "mask"), all = net.Temp(layer, "maxima");
+  net.AddOp(op.Text("Out", all).Text("Mask", mask));
+  // With padding, Caffe may leave out the last window.
+  const auto part = [&](const std::string& var, const char* name) {
+    bool cut = false;
+    for (const PoolAxis& a : axes) {
+      const int64_t size = a.padded() + more[static_cast<size_t>(&a - axes.data())];
+      cut = cut || (size - a.kernel) / a.stride + 1 > a.out;
+    }
+    if (!cut) return var;
+    Entry slice("slice");
+    slice.Text("Input", var).Field("axes", "[2, 3]").Field("starts", "[0, 0]");
+    slice.Field("ends", ListText({axes[0].out, axes[1].out}));
+    return net.StepOp(layer, slice, "Out", name);
+  };
+  all = part(all, "kept");
+  mask = NarrowMask(layer, net, part(mask, "kept_mask"), axes[1].in + more[1], axes[1].in);
+  const bool index = net.IsReadByAll(layer.def.top(1), "Upsample");
+  net.Add(Entry("assign").Text("input", all).Text("output", net.Out(layer, 0, dims)));
+  Entry last(index ? "assign" : "cast");
+  last.Text("input", mask);
+  if (!index) last.Field("dtype", "FP32");
+  net.Add(last.Text("output", net.Out(layer, 1, dims)));
+  if (index) net.MarkIndex(layer, 1);
+}
+
 void WritePooling(const Layer& layer, NetWriter& net) {
   const PoolingParameter& p = layer.def.pooling_param();
   net.RequireBottoms(layer, 1, 1);
-  if (layer.def.top_size() != 1)
-    layer.Fail({"top"}, "a second top, the mask of maxima, is not converted");
   if (p.pool() == PoolingParameter::STOCHASTIC)
     layer.Fail({"pooling_param", "pool"}, "stochastic pooling has no counterpart: MAX or AVE");
   const Blob in = ImagesIn(layer, net);
   const bool max = p.pool() == PoolingParameter::MAX;
+  const bool masked = layer.def.top_size() == 2;
+  if (layer.def.top_size() > 2 || (masked && (!max || p.global_pooling())))
+    layer.Fail({"top"}, "a second top, the mask of maxima, needs MAX and a kernel");
   if (p.global_pooling()) {
     if (p.has_kernel_size() || p.has_kernel_h() || p.has_kernel_w())
       layer.Fail({"pooling_param"}, "global_pooling has no kernel");
@@ -313,10 +391,13 @@ void WritePooling(const Layer& layer, NetWriter& net) {
   std::array<PoolAxis, 2> axes{};
   for (size_t i = 0; i < 2; ++i) {
     axes[i] = MakeAxis(layer, in.dims[2 + i], kernel[i], stride[i], pad[i], pad != Two{0, 0},
-                       p.round_mode() == PoolingParameter::CEIL);
+                       p.round_mode() == PoolingParameter::CEIL && p.ceil_mode());
     RequireLastWindowInside(layer, axes[i], max);
   }
-  WritePool(layer, net, in, axes, max);
+  if (masked)
+    WriteMaskedPool(layer, net, in, axes);
+  else
+    WritePool(layer, net, in, axes, max);
 }
 
 // --- local response normalisation ---
@@ -394,16 +475,29 @@ void WriteIm2col(const Layer& layer, NetWriter& net) {
 
 }  // namespace
 
+const Blob& ImagesIn(const Layer& layer, const NetWriter& net, int bottom) {
+  const Blob& in = net.KnownIn(layer, bottom);
+  if (in.dims.size() != 4) {
+    layer.Fail(fmt::format("its bottom must be images [N, C, H, W], got {}", ToText(in.dims)));
+  }
+  return in;
+}
+
 LayerTable VisionLayers() {
-  return {{"Convolution", WriteConvolution, "`conv2d` (two spatial axes)"},
-          {"Deconvolution", WriteDeconvolution, "op `conv2d_transpose` with `parameter`s"},
-          {"Im2col", WriteIm2col, "op `unfold`"},
-          {"LRN", WriteLrn, "op `lrn` with alpha / local_size; WITHIN_CHANNEL is composed of ops"},
-          {"Pooling", WritePooling,
-           "`pool2d`. Caffe rounds the number of windows up and leaves out one that begins in the "
-           "padding: `ceil_mode`, or paddings that give the same windows. Its averages count "
-           "padding, but not what sticks out of it: `exclusive: false`, or a `pad2d` before. "
-           "STOCHASTIC and a mask are refused"}};
+  const char* depthwise = "`conv2d` with a group for each channel";
+  return {
+      {"Convolution", WriteConvolution, "`conv2d` (two spatial axes)"},
+      {"ConvolutionDepthwise", WriteDepthwise, depthwise},
+      {"DepthwiseConvolution", WriteDepthwise, depthwise},
+      {"Deconvolution", WriteDeconvolution, "op `conv2d_transpose` with `parameter`s"},
+      {"Im2col", WriteIm2col, "op `unfold`"},
+      {"LRN", WriteLrn, "op `lrn` with alpha / local_size; WITHIN_CHANNEL is composed of ops"},
+      {"Pooling", WritePooling,
+       "`pool2d`. Caffe rounds the number of windows up and leaves out one that begins in the "
+       "padding: `ceil_mode`, or paddings that give the same windows. Its averages count "
+       "padding, but not what sticks out of it: `exclusive: false`, or a `pad2d` before. "
+       "STOCHASTIC is refused. ceil_mode: false is round_mode: FLOOR. With a second top, the mask "
+       "of maxima: op `max_pool2d_with_index`"}};
 }
 
 }  // namespace coracle::caffe

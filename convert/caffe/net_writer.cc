@@ -10,16 +10,38 @@
 namespace coracle::caffe {
 namespace {
 
-const LayerRow& RowOf(const Layer& layer) {
+const LayerRow* RowOf(const std::string& type) {
+  for (const LayerRow& row : AllLayers())
+    if (type == row.type) return &row;
+  return nullptr;
+}
+
+// Adds the option that feeds the tops of a layer instead, if it has tops.
+std::string OrInputs(const Layer& layer, const std::string& what) {
+  std::vector<std::string> tops;
+  for (const std::string& top : layer.def.top())
+    tops.push_back(PrintableLine(top) + (tops.empty() ? ":3x224x224" : ":1"));
+  if (tops.empty() || layer.def.type().ends_with("Loss")) return what;
+  return fmt::format("{}{}inputs can replace it, with their dims without the batch: --shape={}",
+                     what, what.ends_with('?') ? " Or " : "; ", Join(tops, ","));
+}
+
+[[noreturn]] void Refuse(const Layer& layer, const LayerRow* row) {
   const std::string& type = layer.def.type();
   if (type.empty()) layer.Fail("the layer has no type");
-  std::vector<std::string> known;
-  for (const LayerRow& row : AllLayers()) {
-    if (type == row.type && row.write) return row;
-    if (type == row.type) layer.Fail({"type"}, fmt::format("not converted: {}", row.becomes));
-    if (row.write) known.push_back(row.type);
+  std::string what = row ? fmt::format("not converted: {}", row->becomes) : "";
+  if (!row) {
+    std::vector<std::string> known;
+    for (const LayerRow& one : AllLayers())
+      if (one.write) known.push_back(one.type);
+    what = "no such type of layer" + DidYouMean(type, known);
   }
-  layer.Fail({"type"}, fmt::format("no such type of layer{}", DidYouMean(type, known)));
+  layer.Fail({"type"}, OrInputs(layer, what));
+}
+
+// Layers that only evaluate results.
+bool OnlyEvaluates(const std::string& type) {
+  return type == "Silence" || type == "DetectionEvaluate";
 }
 
 template <class Values, class Value>
@@ -34,7 +56,7 @@ void NoteUse(std::vector<size_t>* layers, size_t layer) {
 // Whether the layer reads the blob as classes.
 bool ReadsClasses(const Layer& layer, const std::string& blob) {
   const std::string& type = layer.def.type();
-  if (type == "Silence") return true;
+  if (OnlyEvaluates(type)) return true;
   const bool loss = type == "SoftmaxWithLoss" || type == "Accuracy" || type == "HingeLoss" ||
                     type == "MultinomialLogisticLoss" || type == "InfogainLoss";
   return loss && layer.def.bottom_size() > 1 && layer.def.bottom(1) == blob &&
@@ -46,7 +68,8 @@ bool IsLoss(const Layer& layer) { return layer.def.type().ends_with("Loss"); }
 // Layers whose behaviour depends on the phase.
 bool DependsOnPhase(const std::string& type) {
   return type == "Dropout" || type == "BatchNorm" || type == "Data" || type == "ImageData" ||
-         type == "MemoryData";
+         type == "MemoryData" || type == "AnnotatedData" || type == "BN" ||
+         type == "CuDNNBatchNorm";
 }
 
 // Merges the settings of another layer for a shared parameter: it may add to them, but
@@ -66,32 +89,12 @@ void Merge(const Layer& layer, const proto::caffe::ParamSpec& spec, proto::caffe
 
 }  // namespace
 
-LayerTable RefusedLayers() {
-  return {
-      {"Filter", nullptr,
-       "the number of its rows depends on values; leave rows out of the data instead"},
-      {"HDF5Output", nullptr,
-       "HDF5 is not written, and no layer writes results; coracle run --out=FILE.npz does"},
-      {"InfogainLoss", nullptr,
-       "its matrix is in a file; only SoftmaxWithLoss and the like are converted"},
-      {"LSTM", nullptr,
-       "recurrent layers have no counterpart with Caffe's continuation markers; write the model "
-       "text's lstm instead"},
-      {"LSTMUnit", nullptr, "it is a part of LSTM, which has no counterpart here"},
-      {"Python", nullptr, "its code is Python; write the layer as model text"},
-      {"RNN", nullptr,
-       "recurrent layers have no counterpart with Caffe's continuation markers; write the model "
-       "text's simple_rnn instead"},
-      {"Recurrent", nullptr, "it is the base of LSTM and RNN, which have no counterpart here"},
-      {"WindowData", nullptr,
-       "windows of pictures are no data source here; cut them out into an .npz"}};
-}
-
 const LayerTable& AllLayers() {
   static const LayerTable rows = [] {
     LayerTable all;
-    for (const LayerTable& table : {DataLayers(), VisionLayers(), ParameterLayers(),
-                                    ElementLayers(), ShapeLayers(), LossLayers(), RefusedLayers()})
+    for (const LayerTable& table :
+         {DataLayers(), VisionLayers(), ImageLayers(), ParameterLayers(), NormLayers(),
+          ElementLayers(), ShapeLayers(), DetectionLayers(), LossLayers(), RefusedLayers()})
       all.insert(all.end(), table.begin(), table.end());
     std::sort(all.begin(), all.end(), [](const LayerRow& a, const LayerRow& b) {
       return std::string_view(a.type) < b.type;
@@ -99,6 +102,11 @@ const LayerTable& AllLayers() {
     return all;
   }();
   return rows;
+}
+
+bool IsConverted(const std::string& type) {
+  const LayerRow* row = RowOf(type);
+  return type.empty() || (row && row->write);
 }
 
 int64_t NumelOf(const Dims& dims, size_t begin, size_t end) {
@@ -202,11 +210,37 @@ void NetWriter::CollectShared() {
 }
 
 void NetWriter::WriteLayer(const Layer& layer) {
-  const LayerRow& row = RowOf(layer);
+  const LayerRow* row = RowOf(layer.def.type());
+  if (!row || !row->write) {
+    if (!FeedResults(layer)) Refuse(layer, row);
+    return;
+  }
   StopGradients(layer);
-  row.write(layer, *this);
+  row->write(layer, *this);
   stopped_.clear();
   AddWeightedTops(layer);
+}
+
+// Feeds the tops that later layers read; false if the options do not give the dims of all of them.
+bool NetWriter::FeedResults(const Layer& layer) {
+  std::vector<int> fed;
+  for (int i = 0; i < layer.def.top_size(); ++i) {
+    const std::string& top = layer.def.top(i);
+    if (options_.shapes.count(top) > 0)
+      fed.push_back(i);
+    else if (IsRead(top))
+      return false;
+  }
+  for (const int i : fed)
+    Feed(layer, i, GivenDims(layer.def.top(i)), IsClassLabel(layer.def.top(i)));
+  return !fed.empty();
+}
+
+Dims NetWriter::GivenDims(const std::string& blob) const {
+  const Dims& given = options_.shapes.at(blob);
+  Dims dims = {-1};
+  dims.insert(dims.end(), given.begin() + (given.size() > 3 ? 1 : 0), given.end());
+  return dims;
 }
 
 // No gradient passes to a bottom with propagate_down: false.
@@ -534,7 +568,13 @@ bool NetWriter::IsClassLabel(const std::string& blob) const {
 bool NetWriter::IsRead(const std::string& blob) const {
   const std::vector<size_t>& read = UsesOf(blob).read;
   return std::any_of(read.begin(), read.end(),
-                     [&](size_t i) { return layers_[i].def.type() != "Silence"; });
+                     [&](size_t i) { return !OnlyEvaluates(layers_[i].def.type()); });
+}
+
+bool NetWriter::IsReadByAll(const std::string& blob, const char* type) const {
+  const std::vector<size_t>& read = UsesOf(blob).read;
+  return !read.empty() && std::all_of(read.begin(), read.end(),
+                                      [&](size_t i) { return layers_[i].def.type() == type; });
 }
 
 }  // namespace coracle::caffe

@@ -26,6 +26,7 @@ struct Blob {
   Dims dims;        // in Caffe
   // Classes: an int64 variable [N, 1] for Caffe's floats [N], or one with Caffe's dims.
   bool is_label = false;
+  bool is_index = false;  // positions of maxima: an int32 variable for Caffe's floats
 };
 
 // A parameter of the model text, and the blob of a .caffemodel with its values.
@@ -76,7 +77,8 @@ struct WrittenNet {
 };
 
 struct WriterOptions {
-  // Dims of fed blobs without the batch, by their names, if the text lacks them.
+  // Dims of fed blobs, by their names, if the text lacks them: up to three without the batch, more
+  // with it.
   std::map<std::string, Dims> shapes = {};
   bool test = false;     // the phase
   bool trained = false;  // the net has a loss, so fillers are used
@@ -99,6 +101,8 @@ class NetWriter {
   const Blob& KnownIn(const Layer& layer, int bottom = 0) const;
   void RequireBottoms(const Layer& layer, int least, int most) const;
 
+  // The dims that the options give, with an open batch.
+  Dims GivenDims(const std::string& blob) const;
   // Adds a data entry for a fed top. Its first dim becomes -1.
   void Feed(const Layer& layer, int top, const Dims& dims, bool is_label = false);
   // The batch given by an Input's text; -1 for none. Parameters that cover the batch need it.
@@ -107,6 +111,7 @@ class NetWriter {
   // The name of a top: the blob's name or, if a later layer writes the blob in place, the blob's
   // name followed by the layer's. Defines the blob.
   std::string Out(const Layer& layer, int top, const Dims& dims, bool is_label = false);
+  void MarkIndex(const Layer& layer, int top) { blobs_.at(layer.def.top(top)).is_index = true; }
   // A top that the layer has defined.
   const Blob& Top(const Layer& layer, int top) const { return blobs_.at(layer.def.top(top)); }
   // A variable without a counterpart in Caffe.
@@ -125,6 +130,13 @@ class NetWriter {
   void AddOp(const Entry& entry) { net_.entries.push_back(entry.Layer("layer { op", "}")); }
   // Writes a unary or binary layer into a temporary and returns its name.
   std::string Step(const Layer& layer, Entry entry, const std::string& suffix);
+
+  // Writes an op into a temporary, its output `slot`, and returns the name.
+  std::string StepOp(const Layer& layer, Entry op, const char* slot, const std::string& suffix) {
+    const std::string var = Temp(layer, suffix);
+    AddOp(op.Text(slot, var));
+    return var;
+  }
 
   // The next layer that reads the top, if it is the only one; else nullptr.
   const Layer* OnlyReader(const std::string& blob) const;
@@ -164,6 +176,8 @@ class NetWriter {
 
   bool IsClassLabel(const std::string& blob) const;
   bool IsRead(const std::string& blob) const;  // whether any layer of the state reads it
+  // Whether all its readers are of that type, and there is one.
+  bool IsReadByAll(const std::string& blob, const char* type) const;
 
  private:
   struct BlobUses {
@@ -179,6 +193,7 @@ class NetWriter {
   void CheckLayer(const Layer& layer) const;
   void CollectShared();
   void WriteLayer(const Layer& layer);
+  bool FeedResults(const Layer& layer);
   void StopGradients(const Layer& layer);
   void AddWeightedTops(const Layer& layer);
   SharedParam* Shared(const Layer& layer, int blob);
@@ -225,6 +240,9 @@ using LayerTable = std::vector<LayerRow>;
 // The types, by family.
 LayerTable DataLayers();
 LayerTable VisionLayers();
+LayerTable ImageLayers();
+LayerTable DetectionLayers();
+LayerTable NormLayers();
 LayerTable ParameterLayers();
 LayerTable ElementLayers();
 LayerTable ShapeLayers();
@@ -238,6 +256,9 @@ bool HasLossWeight(const Layer& layer);
 // Whether one entry may represent both: the first one's result is not in the objective, and
 // gradients pass through the second.
 bool MayFuse(const Layer& first, const Layer& second);
+
+// The bottom, which must be images [N, C, H, W] of known size.
+const Blob& ImagesIn(const Layer& layer, const NetWriter& net, int bottom = 0);
 
 // An axis of a tensor of that rank, counted from 0.
 int64_t AxisOf(const Layer& layer, int64_t axis, size_t rank);

@@ -48,6 +48,10 @@ void Divide(const Tensor& divisor, const ParamSource& param, Tensor* values) {
 void CheckDims(const std::string& source, const ParamSource& param, const Tensor& blob) {
   const Dims dims = blob.shape().ToVector();
   if (WithoutLeadingOnes(dims) == WithoutLeadingOnes(param.dims)) return;
+  // A number for each channel: some layers keep [1, C, 1, 1].
+  Dims channels = dims;
+  std::erase(channels, 1);
+  if (param.dims.size() == 1 && dims.size() == 4 && channels == param.dims) return;
   ThrowInvalid(fmt::format("{}: layer {}, blob {}: its shape is {}, and {} needs {}",
                            PrintableLine(source), Quote(param.layer), param.blob, ToText(dims),
                            param.where, ToText(param.dims)));

@@ -66,11 +66,12 @@ JobData DataOf(const Source& from, const NetInState& state, bool train, Imported
   }
   if (sources.size() != 1) {
     ThrowInvalid(fmt::format(
-        "{}: a job reads one data source for {}, the net has {} data layers; a job text of your "
-        "own can read an .npz with a column for each",
-        state.net->source, train ? "training" : "tests", sources.size()));
+        "{}: the net has {} data layers for {}, and a job reads one source; put their data into "
+        "the columns of one .npz, and write a job text that reads it",
+        state.net->source, sources.size(), train ? "training" : "tests"));
   }
-  if (sources.front()->def.top_size() == 0) sources.front()->Fail("it has no top");
+  if (sources.front()->def.top_size() == 0)
+    sources.front()->Fail("has no top, which its data needs");
   const ImportOptions& options = from.options;
   JobData data = FindData(*sources.front(), train, {from.path, options.data_dir, options.data});
   const bool known = std::find(job.notes.begin(), job.notes.end(), data.note) != job.notes.end();
@@ -239,8 +240,8 @@ void CheckForcedGradients(const SolverNets& nets) {
     for (const auto& param : layer.def.param()) {
       if (param.lr_mult() != 0 || layer.def.type() == "BatchNorm") continue;
       layer.Fail({"param"},
-                 "lr_mult 0 with force_backward and clip_gradients: a gradient that Caffe counts "
-                 "in the norm and that is not computed here; leave force_backward out");
+                 "lr_mult 0 does not go with force_backward and clip_gradients: Caffe counts the "
+                 "gradient in the norm, and it is not computed here; leave out force_backward");
     }
   }
 }
@@ -254,7 +255,8 @@ std::string TrainingText(const Source& from) {
   const std::string schedule = ScheduleText(s), regularizer = RegularizerText(s);
   if (!schedule.empty()) to.Line("  schedule { " + schedule + " }");
   if (!regularizer.empty()) to.Line("  regularizer { " + regularizer + " }");
-  if (p.clip_gradients() == 0) s.Fail("clip_gradients", "of 0 makes every gradient 0");
+  if (p.clip_gradients() == 0)
+    s.Fail("clip_gradients", "must not be 0, which makes every gradient 0");
   if (p.clip_gradients() > 0) {
     CheckForcedGradients(from.nets);
     to.Line(fmt::format("  gradient_clip {{ by_global_norm {{ clip_norm: {} }} }}",
@@ -298,13 +300,15 @@ std::string NumbersText(const Source& from) {
 void NoteIgnored(const SolverText& s, Notes* notes) {
   const SolverParameter& p = s.def;
   if (p.has_solver_mode() && p.solver_mode() == SolverParameter::GPU)
-    notes->push_back(s.Where("solver_mode") + ": solver_mode: GPU: it trains on the CPU");
+    notes->push_back(s.Where("solver_mode") +
+                     ": solver_mode: GPU is ignored: training runs on the CPU");
   if (p.snapshot_format() == SolverParameter::HDF5 && p.has_snapshot_format()) {
     notes->push_back(s.Where("snapshot_format") +
-                     ": snapshots are in Coracle's format here; HDF5 is neither written nor read");
+                     ": snapshot_format: HDF5 is ignored: snapshots have Coracle's format");
   }
   if (p.snapshot_diff())
-    notes->push_back(s.Where("snapshot_diff") + ": gradients are not in snapshots here");
+    notes->push_back(s.Where("snapshot_diff") +
+                     ": snapshot_diff is ignored: snapshots hold no gradients");
 }
 
 // The files of weights. The options name them; without any, the solver does, with commas between
@@ -319,8 +323,8 @@ std::vector<std::string> WeightFiles(const Source& from) {
       const std::string file = FindFile(name, from.path);
       if (file.empty()) {
         throw Error(ErrorCode::kNotFound,
-                    fmt::format("{}: weights: there is no file {}; `convert` takes another as its "
-                                "second argument",
+                    fmt::format("{}: weights: file {} does not exist; name another as the second "
+                                "argument of `convert`",
                                 s.Where("weights", i), Quote(name, 300)));
       }
       files.push_back(file);

@@ -44,8 +44,8 @@ Net ReadNet(const SolverText& s, const std::string& path, const char* field,
   const std::string file = FindFile(name, path);
   if (file.empty()) {
     throw Error(ErrorCode::kNotFound,
-                fmt::format("{}: {}: there is no file {}: not from the working directory, nor "
-                            "above or beside the solver's text",
+                fmt::format("{}: {}: file {} does not exist in the working directory, next to the "
+                            "solver's text or above it",
                             s.Where(field, index), field, Quote(name, 300)));
   }
   if (file != name) notes->push_back(fmt::format("{}: {}", field, file));
@@ -64,19 +64,20 @@ void CheckNumbers(const SolverText& s, const std::string& path, bool generic) {
       p.has_net() + p.has_net_param() + p.has_train_net() + p.has_train_net_param();
   if (train_nets != 1 && !(train_nets == 2 && (p.has_train_net() || p.has_train_net_param()))) {
     ThrowInvalid(fmt::format(
-        "{}: it must name one network for training: net, net_param, train_net or train_net_param",
-        path));
+        "{}: one net for training must be given, in net, net_param, train_net or train_net_param, "
+        "got {}",
+        path, train_nets));
   }
   const int own = p.test_net_size() + p.test_net_param_size(), sets = p.test_iter_size();
   if (sets < own || (sets > own && !generic)) {
     s.Fail("test_iter",
-           fmt::format("is needed once for each test net: there are {} for {}", sets, own));
+           fmt::format("must be given once for each test net, got {} for {}", sets, own));
   }
   if (sets > 0 && p.test_interval() < 1)
     s.Fail("test_interval", fmt::format("must be positive, got {}", p.test_interval()));
   if (p.test_state_size() > 0 && p.test_state_size() != sets) {
-    s.Fail("test_state", fmt::format("is needed for each of {} test nets or for none, got {}", sets,
-                                     p.test_state_size()));
+    s.Fail("test_state", fmt::format("must be given for each of {} test nets or for none, got {}",
+                                     sets, p.test_state_size()));
   }
 }
 

@@ -29,7 +29,8 @@ std::string OptimizerText(const SolverText& s) {
     return fmt::format("{} {{ {} }}", kind, entry.Body());
   };
   const auto no_momentum = [&] {
-    if (p.momentum() != 0) s.Fail("momentum", "does not go with the type " + type);
+    if (p.momentum() != 0)
+      s.Fail("momentum", fmt::format("must be 0 for the type {}, got {}", type, p.momentum()));
   };
   Entry rate("");
   rate.Float("learning_rate", p.base_lr());

@@ -55,21 +55,40 @@ std::vector<std::string> EnumeratorsOfAny(const pb::FileDescriptor& file,
   return names;
 }
 
-// Keeps the first error, in our wording.
+// A field that the schema does not have.
+struct UnknownField {
+  int line = 0, column = 0;
+  std::string message = {};  // the type of the message with the field
+  std::string error;
+};
+
+// Keeps the first error, in our wording, and the unknown fields.
 class FirstError : public pb::io::ErrorCollector {
  public:
   FirstError(const TextPlaces& places, const pb::Descriptor& root) : places_(places), root_(root) {}
 
   void AddError(int line, pb::io::ColumnNumber column, const std::string& message) override {
-    if (!error.empty()) return;
-    std::string name;
-    const std::string what = Reword(message, &name);
-    error = places_.At(line, column, name) + ": " + what;
+    if (error.empty()) error = Worded(line, column, message);
+  }
+  void AddWarning(int line, pb::io::ColumnNumber column, const std::string& message) override {
+    constexpr size_t kMost = 10000;
+    const std::string what = Worded(line, column, message);
+    const bool brace = what.find("closing brace") != std::string::npos;
+    if (error.empty() && (brace || unknown.size() == kMost)) error = what;
+    if (unknown.size() == kMost) return;
+    unknown.push_back({line, column, QuotedAfter(message, "Message type "), what});
   }
 
   std::string error;
+  std::vector<UnknownField> unknown;
 
  private:
+  std::string Worded(int line, pb::io::ColumnNumber column, const std::string& message) const {
+    std::string name;
+    const std::string what = Reword(message, &name);
+    return places_.At(line, column, name) + ": " + what;
+  }
+
   std::string Reword(std::string message, std::string* name) const {
     const pb::FileDescriptor& file = *root_.file();
     const std::string type = QuotedAfter(message, "Message type ");
@@ -107,8 +126,30 @@ class FirstError : public pb::io::ErrorCollector {
   const pb::Descriptor& root_;
 };
 
-std::shared_ptr<TextPlaces::Tree> Parse(std::string_view text, const TextPlaces& places,
-                                        pb::Message* message) {
+// Throws if messages are nested too deeply: protobuf does not limit that within unknown fields.
+void CheckDepth(std::string_view text, const TextPlaces& places, FirstError* errors) {
+  pb::io::ArrayInputStream stream(text.data(), static_cast<int>(text.size()));
+  FirstError ignored(places, *proto::caffe::NetParameter::descriptor());
+  pb::io::Tokenizer tokens(&stream, &ignored);
+  tokens.set_comment_style(pb::io::Tokenizer::SH_COMMENT_STYLE);
+  int depth = 0;
+  while (tokens.Next()) {
+    const std::string& token = tokens.current().text;
+    if (token == "{" || token == "<" || token == "[") ++depth;
+    if (token == "}" || token == ">" || token == "]") --depth;
+    if (depth <= kMaxDepth) continue;
+    errors->AddError(tokens.current().line, tokens.current().column, "recursion limit");
+    ThrowInvalid(errors->error);
+  }
+}
+
+// A text, with the fields that the schema does not have.
+struct ParsedText {
+  std::shared_ptr<TextPlaces::Tree> tree;
+  std::vector<UnknownField> unknown;
+};
+
+ParsedText Parse(std::string_view text, const TextPlaces& places, pb::Message* message) {
   if (text.size() > kMaxText) ThrowInvalid(places.source() + ": too long for a text of Caffe");
   const auto is_binary = [](char c) { return c >= 0 && c < ' ' && (c < '\t' || c > '\r'); };
   if (std::any_of(text.begin(), text.end(), is_binary)) {
@@ -117,7 +158,9 @@ std::shared_ptr<TextPlaces::Tree> Parse(std::string_view text, const TextPlaces&
   }
   auto tree = std::make_shared<TextPlaces::Tree>();
   FirstError errors(places, *message->GetDescriptor());
+  CheckDepth(text, places, &errors);
   pb::TextFormat::Parser parser;
+  parser.AllowUnknownField(true);
   parser.RecordErrorsTo(&errors);
   parser.WriteLocationsTo(tree.get());
   parser.SetRecursionLimit(kMaxDepth);
@@ -125,7 +168,37 @@ std::shared_ptr<TextPlaces::Tree> Parse(std::string_view text, const TextPlaces&
   pb::io::ArrayInputStream input(text.data(), static_cast<int>(text.size()));
   if (!parser.Parse(&input, message) || !errors.error.empty())
     ThrowInvalid(errors.error.empty() ? places.source() + ": not a text of Caffe" : errors.error);
-  return tree;
+  return {tree, std::move(errors.unknown)};
+}
+
+// Whether a field only says how pictures are read: other versions of Caffe have many of them. A
+// name that is close to a known one is a mistake.
+bool IsOfReading(const UnknownField& field) {
+  const std::string& type = field.message;
+  const bool data = type.ends_with(".TransformationParameter") ||
+                    type.ends_with(".AnnotatedDataParameter") || type.ends_with(".DataParameter") ||
+                    type.ends_with(".ImageDataParameter") || type.ends_with(".MemoryDataParameter");
+  return data && field.error.find("did you mean") == std::string::npos;
+}
+
+// Throws for the first unknown field, unless its layer is not converted anyway, or the field
+// belongs to the reading of data. `layers` are in the order of the text.
+void RefuseUnknownFields(const std::vector<UnknownField>& unknown, const TextPlaces::Tree& tree,
+                         const pb::FieldDescriptor& field, std::vector<Layer>& layers) {
+  std::vector<std::pair<int, int>> begins;
+  for (size_t i = 0; i < layers.size(); ++i) {
+    const auto at = tree.GetLocation(&field, static_cast<int>(i));
+    begins.push_back({at.line, at.column});
+  }
+  for (const UnknownField& one : unknown) {
+    const auto next =
+        std::upper_bound(begins.begin(), begins.end(), std::pair{one.line, one.column});
+    if (one.message.ends_with(".NetParameter") || next == begins.begin()) ThrowInvalid(one.error);
+    Layer& layer = layers[static_cast<size_t>(next - begins.begin()) - 1];
+    if (!IsConverted(layer.def.type())) continue;
+    if (layer.def.type().empty() || !IsOfReading(one)) ThrowInvalid(one.error);
+    layer.unknown.push_back(one.error);
+  }
 }
 
 std::string PlaceOf(const TextPlaces::Tree& tree, const TextPlaces& places,
@@ -195,7 +268,7 @@ void Layer::Fail(std::initializer_list<const char*> path, const std::string& wha
 Net ParseNet(std::string_view text, const std::string& source) {
   auto places = std::make_shared<TextPlaces>(text, source);
   proto::caffe::NetParameter message;
-  const auto tree = Parse(text, *places, &message);
+  const auto [tree, unknown] = Parse(text, *places, &message);
   std::vector<Layer> at;  // positions of the layers, old ones first as in UpgradeLayers
   const bool old = message.layers_size() > 0;
   const auto* field = message.GetDescriptor()->FindFieldByName(old ? "layers" : "layer");
@@ -206,8 +279,10 @@ Net ParseNet(std::string_view text, const std::string& source) {
     layer.where = PlaceOf(*tree, *places, *field, i);
     if (layer.where.empty()) layer.where = source;
     if (!old) layer.tree = tree->GetTreeForNested(field, i);
+    layer.def.set_type(old ? "" : message.layer(i).type());
     at.push_back(std::move(layer));
   }
+  RefuseUnknownFields(unknown, *tree, *field, at);
   Net net = UpgradeLayers(std::move(message), std::move(at), source);
   net.tree = tree;
   return net;
@@ -235,7 +310,9 @@ void SolverText::Fail(const char* field, const std::string& what, int index) con
 SolverText ParseSolver(std::string_view text, const std::string& source) {
   SolverText solver;
   solver.places = std::make_shared<TextPlaces>(text, source);
-  solver.tree = Parse(text, *solver.places, &solver.def);
+  ParsedText parsed = Parse(text, *solver.places, &solver.def);
+  if (!parsed.unknown.empty()) ThrowInvalid(parsed.unknown[0].error);
+  solver.tree = parsed.tree;
   if (solver.def.has_solver_type()) {
     if (solver.def.has_type())
       solver.Fail("solver_type", "is the old form of type, which is given too");

@@ -38,6 +38,8 @@ struct Layer {
   std::string where;
   std::shared_ptr<const TextPlaces> places;
   const TextPlaces::Tree* tree = nullptr;  // of `def`; null for a layer of an old format
+  // Of a data layer: what is wrong with its unknown fields, which may say how pictures are read.
+  std::vector<std::string> unknown = {};
 
   // The position of a field, given by its path from the layer on; the layer's position if unknown.
   std::string Where(std::initializer_list<const char*> path) const;
@@ -70,6 +72,10 @@ struct SolverText {
   std::string Where(const char* field, int index = -1) const;
   [[noreturn]] void Fail(const char* field, const std::string& what, int index = -1) const;
 };
+
+// Whether layers of this type are converted, so that their fields matter. Old formats name the
+// type otherwise, in an enumeration whose types are all converted: "".
+bool IsConverted(const std::string& type);
 
 // Parses a solver's text; the old solver_type becomes `type`.
 SolverText ParseSolver(std::string_view text, const std::string& source);

@@ -322,7 +322,10 @@ void MovePaddings(const NetParameter& message, std::vector<Layer>* layers) {
     Layer& layer = (*layers)[static_cast<size_t>(i)];
     LayerParameter* def = &layer.def;
     if (def->type() == "Padding") {
-      if (def->bottom_size() != 1 || def->top_size() != 1) layer.Fail("one bottom and one top");
+      if (def->bottom_size() != 1 || def->top_size() != 1) {
+        layer.Fail(fmt::format("a padding layer must have one bottom and one top, got {} and {}",
+                               def->bottom_size(), def->top_size()));
+      }
       padded[def->top(0)] = {def->bottom(0), message.layers(i).layer().pad()};
       continue;
     }
@@ -335,7 +338,8 @@ void MovePaddings(const NetParameter& message, std::vector<Layer>* layers) {
       } else if (def->type() == "Pooling") {
         def->mutable_pooling_param()->set_pad(found->second.second);
       } else {
-        layer.Fail("what a padding layer pads must be a convolution's or a pooling's");
+        layer.Fail(fmt::format("a padding layer must feed a Convolution or a Pooling, got {}",
+                               Quote(def->type())));
       }
       def->set_bottom(k, found->second.first);
     }
@@ -347,10 +351,11 @@ void MovePaddings(const NetParameter& message, std::vector<Layer>* layers) {
 
 Net UpgradeLayers(NetParameter message, std::vector<Layer> at, const std::string& source) {
   if (message.layer_size() > 0 && message.layers_size() > 0) {
-    ThrowInvalid(fmt::format(
-        "{}: it has layers of the old form (layers {{ ... }}) and of the new one (layer {{ ... }}):"
-        " they exclude each other",
-        source));
+    ThrowInvalid(
+        fmt::format("{}: it has {} layers of the old form (layers {{ ... }}) and {} of the new one "
+                    "(layer {{ ... "
+                    "}}), which exclude each other; write all in one form",
+                    source, message.layers_size(), message.layer_size()));
   }
   Net net;
   net.name = message.name();

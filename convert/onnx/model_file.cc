@@ -2,6 +2,7 @@
 
 #include <coracle/convert/file_stream.h>
 #include <coracle/convert/onnx/model_file.h>
+#include <coracle/convert/onnx/sort_nodes.h>
 #include <coracle/convert/onnx/tensors.h>
 #include <coracle/framework/base/file_reader.h>
 #include <coracle/framework/base/resource_limits.h>
@@ -55,7 +56,8 @@ bool IsRaw(uint32_t tag, int data_type) {
 bool HasElements(const TensorProto& proto) {
   return proto.has_raw_data() || proto.float_data_size() > 0 || proto.int32_data_size() > 0 ||
          proto.int64_data_size() > 0 || proto.double_data_size() > 0 ||
-         proto.uint64_data_size() > 0 || proto.data_location() == TensorProto::EXTERNAL;
+         proto.uint64_data_size() > 0 || proto.string_data_size() > 0 ||
+         proto.data_location() == TensorProto::EXTERNAL;
 }
 
 void ClearElements(TensorProto* proto) {
@@ -65,6 +67,7 @@ void ClearElements(TensorProto* proto) {
   proto->clear_int64_data();
   proto->clear_double_data();
   proto->clear_uint64_data();
+  proto->clear_string_data();
 }
 
 bool SameType(const TensorProto& a, const TensorProto& b) {
@@ -84,7 +87,10 @@ class ModelReader {
       ReadMessage([&] { ReadGraph(file_.model.mutable_graph()); });
       return true;
     });
-    if (file_.model.has_graph()) return CheckOverlaps(std::move(external_));
+    if (file_.model.has_graph()) {
+      SortNodes(&file_.model);
+      return CheckOverlaps(std::move(external_));
+    }
     throw Error(ErrorCode::kDataLoss, "not an ONNX model: it has no graph");
   }
 

@@ -14,7 +14,8 @@
 namespace coracle::onnx {
 
 struct OnnxModelFile {
-  proto::onnx::ModelProto model;     // initializers of its graph have names and types, no elements
+  // Initializers of its graph have names and types, but no elements; nodes are sorted.
+  proto::onnx::ModelProto model;
   std::vector<Tensor> initializers;  // of model.graph(), in order
   TensorSource source;               // for tensors in attributes and inner graphs
   std::unique_ptr<MemoryUse> memory = std::make_unique<MemoryUse>();  // of the model

@@ -5,9 +5,13 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace coracle::onnx {
 namespace {
@@ -27,8 +31,7 @@ std::string Describe(const TensorProto& proto) {
 
 DType DTypeFor(const TensorProto& proto) {
   const int type = proto.data_type();
-  if (type == TensorProto::UINT64) return DType::kInt64;
-  if (const auto dtype = FromDataType(type)) return *dtype;
+  if (const auto dtype = HoldingDType(type)) return *dtype;
   if (type == TensorProto::UNDEFINED) Fail(ErrorCode::kDataLoss, proto, "it has no element type");
   Fail(ErrorCode::kUnimplemented, proto,
        fmt::format("elements of type {} are not taken", DataTypeName(type)));
@@ -55,6 +58,84 @@ size_t RawWidth(int data_type, DType dtype) {
       return 4;
     default:
       return SizeOf(dtype);
+  }
+}
+
+// The elements of small types are packed into bytes, the first one into the lowest bits.
+uint64_t PackedBytes(uint64_t numel, int bits) {
+  const uint64_t in_a_byte = 8 / static_cast<uint64_t>(bits);
+  return (numel + in_a_byte - 1) / in_a_byte;
+}
+
+// The number that the bits of a float with this many bits of mantissa stand for, without its sign.
+float DecodeFloat(int bits, int mantissa, int bias) {
+  const int exponent = bits >> mantissa, fraction = bits & ((1 << mantissa) - 1);
+  const float part = std::ldexp(static_cast<float>(fraction), -mantissa) + (exponent > 0 ? 1 : 0);
+  return std::ldexp(part, std::max(exponent, 1) - bias);
+}
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+// One element of a small type of floats, as its page in ONNX's documentation defines it.
+float SmallFloat(int data_type, int bits) {
+  const int magnitude = bits & 0x7f;
+  const float sign = bits & 0x80 ? -1.0f : 1.0f;
+  switch (data_type) {
+    case TensorProto::FLOAT8E4M3FN:
+      return magnitude == 0x7f ? kNan : sign * DecodeFloat(magnitude, 3, 7);
+    case TensorProto::FLOAT8E4M3FNUZ:
+      return bits == 0x80 ? kNan : sign * DecodeFloat(magnitude, 3, 8);
+    case TensorProto::FLOAT8E5M2:
+      return magnitude > 0x7c    ? kNan
+             : magnitude == 0x7c ? sign * kInf
+                                 : sign * DecodeFloat(magnitude, 2, 15);
+    case TensorProto::FLOAT8E5M2FNUZ:
+      return bits == 0x80 ? kNan : sign * DecodeFloat(magnitude, 2, 16);
+    case TensorProto::FLOAT8E8M0:
+      return bits == 0xff ? kNan : std::ldexp(1.0f, bits - 127);
+    default:  // FLOAT4E2M1
+      return (bits & 8 ? -1.0f : 1.0f) * DecodeFloat(bits & 7, 1, 1);
+  }
+}
+
+// All elements of a small type by their bits, as bytes of their dtype.
+template <class T>
+std::vector<T> SmallElements(int data_type) {
+  const int bits = SmallBits(data_type), count = 1 << bits;
+  std::vector<T> elements;
+  for (int i = 0; i < count; ++i) {
+    if constexpr (std::is_integral_v<T>)
+      elements.push_back(
+          static_cast<T>(IsSmallSigned(data_type) && i >= count / 2 ? i - count : i));
+    else
+      elements.push_back(static_cast<T>(SmallFloat(data_type, i)));
+  }
+  return elements;
+}
+
+template <class T>
+void UnpackAs(int data_type, std::string_view bytes, Tensor* tensor) {
+  const std::vector<T> elements = SmallElements<T>(data_type);
+  const auto bits = static_cast<size_t>(SmallBits(data_type));
+  const size_t in_a_byte = 8 / bits, mask = elements.size() - 1;
+  T* to = tensor->data<T>();
+  for (size_t i = 0; i < static_cast<size_t>(tensor->numel()); ++i) {
+    const auto byte = static_cast<uint8_t>(bytes[i / in_a_byte]);
+    to[i] = elements[byte >> (i % in_a_byte * bits) & mask];
+  }
+}
+
+void UnpackSmall(int data_type, std::string_view bytes, Tensor* tensor) {
+  switch (tensor->dtype()) {
+    case DType::kInt8:
+      return UnpackAs<int8_t>(data_type, bytes, tensor);
+    case DType::kUInt8:
+      return UnpackAs<uint8_t>(data_type, bytes, tensor);
+    case DType::kFloat16:
+      return UnpackAs<float16>(data_type, bytes, tensor);
+    default:
+      return UnpackAs<float>(data_type, bytes, tensor);
   }
 }
 
@@ -100,12 +181,6 @@ void Widen(std::string_view raw, auto* to) {
   }
 }
 
-void CheckUInt64(const TensorProto& proto, std::span<const int64_t> values) {
-  for (const int64_t value : values) {
-    if (value < 0) FailRange(proto, static_cast<uint64_t>(value), "int64, which holds UINT64 here");
-  }
-}
-
 // Elements that are stored in a wider type.
 void FillWidened(int data_type, std::string_view raw, Tensor* tensor) {
   if (data_type == TensorProto::UINT16)
@@ -119,8 +194,6 @@ void CheckBytes(const TensorProto& proto, Tensor* tensor) {
   if (proto.data_type() == TensorProto::BOOL) {
     auto* bytes = static_cast<unsigned char*>(tensor->raw());
     for (int64_t i = 0; i < tensor->numel(); ++i) bytes[i] = bytes[i] != 0;
-  } else if (proto.data_type() == TensorProto::UINT64) {
-    CheckUInt64(proto, std::as_const(*tensor).span<int64_t>());
   }
 }
 
@@ -181,11 +254,30 @@ void FillFromLists(const TensorProto& proto, Tensor* tensor) {
     case TensorProto::UINT32:
       return Narrow(proto, proto.uint64_data(), 0, UINT32_MAX, tensor->data<int64_t>());
     case TensorProto::UINT64:
-      std::copy(proto.uint64_data().begin(), proto.uint64_data().end(), tensor->data<int64_t>());
-      return CheckBytes(proto, tensor);
+      std::copy(proto.uint64_data().begin(), proto.uint64_data().end(), tensor->data<uint64_t>());
+      return;
     default:
       return FillFromInt32(proto, tensor);
   }
+}
+
+// Each entry is a byte; some writers sign-extend it.
+void FillSmallFromLists(const TensorProto& proto, Tensor* tensor) {
+  std::string bytes(static_cast<size_t>(proto.int32_data_size()), '\0');
+  Narrow(proto, proto.int32_data(), INT8_MIN, UINT8_MAX, bytes.data());
+  UnpackSmall(proto.data_type(), bytes, tensor);
+}
+
+Tensor ParseStrings(const TensorProto& proto) {
+  const Shape shape = ShapeOf(proto);
+  if (proto.has_raw_data()) Fail(ErrorCode::kDataLoss, proto, "strings have no raw data");
+  CheckCount(proto, shape, "strings", static_cast<uint64_t>(shape.numel()),
+             static_cast<uint64_t>(proto.string_data_size()));
+  std::vector<StringRef> elements;
+  elements.reserve(static_cast<size_t>(proto.string_data_size()));
+  for (const std::string& text : proto.string_data())
+    elements.push_back({text.data(), text.size()});
+  return Tensor::View(DType::kString, shape, elements.data()).Clone();
 }
 
 FileReader OpenExternal(const TensorProto& proto, const TensorSource& source) {
@@ -201,7 +293,10 @@ FileReader OpenExternal(const TensorProto& proto, const TensorSource& source) {
 
 uint64_t RawSize(const TensorProto& proto) {
   const DType dtype = DTypeFor(proto);
-  return static_cast<uint64_t>(ShapeOf(proto).numel()) * RawWidth(proto.data_type(), dtype);
+  if (dtype == DType::kString) Fail(ErrorCode::kDataLoss, proto, "strings have no raw data");
+  const auto numel = static_cast<uint64_t>(ShapeOf(proto).numel());
+  if (const int bits = SmallBits(proto.data_type())) return PackedBytes(numel, bits);
+  return numel * RawWidth(proto.data_type(), dtype);
 }
 
 Tensor ReadRawElements(const TensorProto& proto, uint64_t size, const ReadElementsFn& read) {
@@ -209,13 +304,15 @@ Tensor ReadRawElements(const TensorProto& proto, uint64_t size, const ReadElemen
   const Shape shape = ShapeOf(proto);
   CheckCount(proto, shape, "bytes", RawSize(proto), size);
   Tensor tensor(dtype, shape);
-  if (size == tensor.nbytes()) {
+  const bool small = IsSmall(proto.data_type());
+  if (!small && size == tensor.nbytes()) {
     if (size > 0) read(tensor.raw());
     CheckBytes(proto, &tensor);
   } else {
     std::string raw(size, '\0');
     read(raw.data());
-    FillWidened(proto.data_type(), raw, &tensor);
+    small ? UnpackSmall(proto.data_type(), raw, &tensor)
+          : FillWidened(proto.data_type(), raw, &tensor);
   }
   return tensor;
 }
@@ -227,6 +324,7 @@ Tensor ParseTensorProto(const TensorProto& proto, const TensorSource& source) {
     return ReadRawElements(proto, size, [&](void* to) { file.Read(to, size); });
   }
   const DType dtype = DTypeFor(proto);
+  if (dtype == DType::kString) return ParseStrings(proto);
   const auto listed = static_cast<uint64_t>(ListedNumbers(proto));
   if (proto.has_raw_data() && listed == 0) {
     const std::string& raw = proto.raw_data();
@@ -236,9 +334,11 @@ Tensor ParseTensorProto(const TensorProto& proto, const TensorSource& source) {
   if (!proto.raw_data().empty()) Fail(ErrorCode::kDataLoss, proto, "it has its elements twice");
   const Shape shape = ShapeOf(proto);
   const auto numel = static_cast<uint64_t>(shape.numel());
-  CheckCount(proto, shape, "numbers", IsComplex(dtype) ? 2 * numel : numel, listed);
+  const int bits = SmallBits(proto.data_type());
+  const uint64_t entries = IsComplex(dtype) ? 2 * numel : bits ? PackedBytes(numel, bits) : numel;
+  CheckCount(proto, shape, "numbers", entries, listed);
   Tensor tensor(dtype, shape);
-  if (numel > 0) FillFromLists(proto, &tensor);
+  if (numel > 0) bits ? FillSmallFromLists(proto, &tensor) : FillFromLists(proto, &tensor);
   return tensor;
 }
 
@@ -247,6 +347,10 @@ void FillTensorProto(const Tensor& tensor, const std::string& name, TensorProto*
   proto->set_name(name);
   proto->set_data_type(ToDataType(tensor.dtype()));
   for (const int64_t dim : tensor.shape()) proto->add_dims(dim);
+  if (tensor.dtype() == DType::kString) {
+    for (std::string& text : tensor.Strings()) proto->add_string_data(std::move(text));
+    return;
+  }
   proto->set_raw_data(tensor.raw(), tensor.nbytes());
 }
 

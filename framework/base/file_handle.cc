@@ -1,3 +1,4 @@
+#include <coracle/framework/base/broken_pipe.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/internal/file_handle.h>
@@ -68,7 +69,9 @@ void ThrowErrno(const std::string& what, const std::string& path, int error) {
   const std::string shown = path.starts_with("standard ") ? path : Quote(path, 300);
   const char* reason =
       error == ENXIO ? "it is a pipe without a reader, or a socket" : std::strerror(error);
-  throw Error(code, fmt::format("cannot {} {}: {}", what, shown, reason));
+  const std::string message = fmt::format("cannot {} {}: {}", what, shown, reason);
+  if (error == EPIPE) throw BrokenPipe(code, message);
+  throw Error(code, message);
 }
 
 FileHandle::FileHandle(const std::string& path, int flags, const char* what,

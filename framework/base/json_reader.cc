@@ -14,8 +14,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kMaxDepth = 32;
-
 // The nesting depth of lists and objects, up to the first byte that is not JSON. Building and
 // writing values recurses into them.
 size_t DepthOf(std::string_view text) {
@@ -118,9 +116,10 @@ std::string Brief(const Json& json) {
 
 }  // namespace
 
-JsonReader::JsonReader(std::string_view text, const std::string& source) : source_(source) {
-  if (DepthOf(text) > kMaxDepth)
-    Throw(fmt::format("{}: lists and objects are nested more than {} deep", source, kMaxDepth));
+JsonReader::JsonReader(std::string_view text, const std::string& source, size_t max_depth)
+    : source_(source) {
+  if (DepthOf(text) > max_depth)
+    Throw(fmt::format("{}: lists and objects are nested more than {} deep", source, max_depth));
   Builder builder;
   if (!Json::sax_parse(text, &builder)) {
     if (builder.twice)

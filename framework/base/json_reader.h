@@ -15,8 +15,8 @@ namespace coracle::inline internal {
 // data.drop_last must be true or false, got 3".
 class JsonReader {
  public:
-  // Throws if the text is not JSON, is nested deeper than any of our files, or repeats a key.
-  JsonReader(std::string_view text, const std::string& source);
+  // Throws if the text is not JSON, is nested deeper than `max_depth`, or repeats a key.
+  JsonReader(std::string_view text, const std::string& source, size_t max_depth = 32);
 
   JsonReader At(const std::string& key) const;  // a member of an object, which must exist
   bool Has(const std::string& key) const;       // whether the object has the member

@@ -1,6 +1,7 @@
 #include <coracle/framework/base/internal/thread_count.h>
 #include <coracle/framework/base/internal/thread_pool.h>
 #include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/base/subnormals.h>
 #include <coracle/framework/base/trace.h>
 #include <omp.h>
 
@@ -28,6 +29,7 @@ struct ParallelLoop {
   const std::shared_ptr<ResourceLimits>& limits;
   const bool* caller;     // in_loop of the calling thread
   Trace::LabelId traced;  // the op that runs the loop; kNoLabel: no trace
+  bool flushes_subnormals;
   std::mutex mutex;
   std::exception_ptr error;
 
@@ -35,6 +37,7 @@ struct ParallelLoop {
     auto& loop = *static_cast<ParallelLoop*>(self);
     const bool before = std::exchange(in_loop, true);
     const ScopedLimits scoped(loop.limits);
+    const ScopedSubnormals subnormals(loop.flushes_subnormals);
     std::optional<TraceSpan> span;
     if (loop.traced != Trace::kNoLabel && loop.caller != &in_loop) {
       if (Trace* trace = Trace::Current()) span.emplace(*trace, loop.traced, true);
@@ -70,7 +73,8 @@ void internal::ParallelForRange(int64_t n, int64_t grain, void (*body)(void*, in
   const auto parts = static_cast<int>(std::min<int64_t>(threads, (n + grain - 1) / grain));
   if (parts <= 1) return body(context, 0, n);
   const std::shared_ptr<ResourceLimits> limits = ResourceLimits::Current();
-  ParallelLoop loop{body, context, n, parts, limits, &in_loop, LabelHere(), {}, {}};
+  ParallelLoop loop{
+      body, context, n, parts, limits, &in_loop, detail::LabelHere(), FlushesSubnormals(), {}, {}};
   RunParts(threads, parts, ParallelLoop::RunPart, &loop);
   if (loop.error) std::rethrow_exception(loop.error);
 }

@@ -7,12 +7,11 @@
 namespace coracle::inline internal {
 namespace {
 
-constexpr size_t kMaxPattern = 1000;
 constexpr int64_t kMaxMemory = int64_t{8} << 20;
 
-// Latin-1, because names are bytes and not always UTF-8.
-re2::RE2::Options Settings() {
-  re2::RE2::Options options(re2::RE2::Latin1);
+re2::RE2::Options Settings(Regex::Characters characters) {
+  re2::RE2::Options options(characters == Regex::kUtf8 ? re2::RE2::DefaultOptions
+                                                       : re2::RE2::Latin1);
   options.set_log_errors(false);
   options.set_max_mem(kMaxMemory);
   return options;
@@ -22,12 +21,12 @@ re2::StringPiece Piece(std::string_view text) { return {text.data(), text.size()
 
 }  // namespace
 
-Regex::Regex(const std::string& pattern) {
-  if (pattern.size() > kMaxPattern) {
+Regex::Regex(const std::string& pattern, Characters characters, size_t most) {
+  if (pattern.size() > most) {
     ThrowInvalid(fmt::format("{} is a regular expression of {} characters; at most {}",
-                             Quote(pattern), pattern.size(), kMaxPattern));
+                             Quote(pattern), pattern.size(), most));
   }
-  regex_ = std::make_unique<re2::RE2>(Piece(pattern), Settings());
+  regex_ = std::make_unique<re2::RE2>(Piece(pattern), Settings(characters));
   if (!regex_->ok())
     ThrowInvalid(
         fmt::format("{} is not a regular expression: {}", Quote(pattern), regex_->error()));

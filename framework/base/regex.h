@@ -2,6 +2,7 @@
 // Regex: regular expressions from flags and jobs, in RE2's syntax. Matching takes time linear in
 // the text, whatever the expression, and bounded memory. Back references are not supported.
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -14,8 +15,12 @@ namespace coracle::inline internal {
 
 class Regex {
  public:
-  // Throws kInvalidArgument if the pattern is invalid or too large.
-  explicit Regex(const std::string& pattern);
+  // What a character is: a byte, because names are bytes and not always UTF-8, or one of UTF-8.
+  enum Characters { kBytes, kUtf8 };
+  static constexpr size_t kMaxPattern = 1000;
+  // Throws kInvalidArgument if the pattern is invalid, or has more than `most` bytes.
+  explicit Regex(const std::string& pattern, Characters characters = kBytes,
+                 size_t most = kMaxPattern);
   ~Regex();
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;

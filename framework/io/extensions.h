@@ -7,8 +7,8 @@
 namespace coracle::inline internal {
 
 // Removes the extensions, the fields numbered 1000 and more, from fields that were kept unread
-// (unknown_fields() of programs, blocks and ops). framework.proto reserves these numbers for others
-// than Paddle.
+// (FileFields::Unknown of programs, blocks and ops). framework.proto reserves these numbers for
+// others than Paddle.
 std::string WithoutExtensions(std::string_view fields);
 
 }  // namespace coracle::inline internal

@@ -29,7 +29,7 @@ std::string WithoutSuffix(const std::string& path, std::string_view suffix) {
 
 void RemoveTargets(BlockDesc& root) {
   for (size_t i = 0; i < root.NumOps(); ++i) {
-    if (root.op(i).is_target()) root.op(i).is_target_field() = false;
+    if (root.op(i).is_target()) root.op(i).SetIsTarget(false);
   }
 }
 
@@ -119,6 +119,14 @@ void RemoveMarks(ProgramDesc& program) {
   });
 }
 
+// A program of Paddle 3 in the directory, or of the prefix, unless there is one of Paddle 2.
+std::string JsonModel(const std::string& path) {
+  const bool directory = IsDirectory(path);
+  const std::string prefix = directory ? path + "/inference" : path;
+  const bool older = FileExists(prefix + ".pdmodel") || FileExists(path + "/__model__");
+  return !older && FileExists(prefix + ".json") ? prefix + ".json" : path;
+}
+
 std::map<std::string, ModelReader>& Readers() {
   static std::map<std::string, ModelReader> readers;
   return readers;
@@ -149,7 +157,8 @@ void SaveInferenceModel(const std::string& path, const std::vector<std::string>&
   WriteFileAtomic(path + "/__model__", SerializeProgram(model));
 }
 
-InferenceModel LoadInferenceModel(const std::string& path, Scope& scope) {
+InferenceModel LoadInferenceModel(const std::string& given, Scope& scope) {
+  const std::string path = Readers().count(".json") ? JsonModel(given) : given;
   for (const auto& [ending, reader] : Readers())
     if (path.ends_with(ending) && !IsDirectory(path)) return reader(path, scope);
   ModelFiles files = FindModel(path);

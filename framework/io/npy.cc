@@ -1,5 +1,6 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/base/utf8.h>
 #include <coracle/framework/io/internal/lod_arrays.h>
 #include <coracle/framework/io/internal/zip.h>
 #include <coracle/framework/io/tensor_io.h>
@@ -123,10 +124,24 @@ class HeaderParser {
 };
 
 struct ElementType {
-  char kind = 0;  // b, i, u, f, c
+  char kind = 0;  // b, i, u, f, c, S (bytes), U (characters of 4 bytes)
   size_t size = 0;
   bool big_endian = false;
+
+  bool is_text() const { return kind == 'S' || kind == 'U'; }
 };
+
+// Texts of a fixed length: "S12", "U12".
+bool ParseTextType(std::string_view text, ElementType* type) {
+  if (text.size() < 2 || (text[0] != 'S' && text[0] != 'U')) return false;
+  int64_t length = 0;
+  constexpr int64_t kMostCharacters = int64_t{1} << 30;
+  if (text[1] == '-' || text[1] == '+' || !ParseInt64(text.substr(1), &length)) return false;
+  if (length > kMostCharacters) return false;
+  type->kind = text[0];
+  type->size = static_cast<size_t>(length) * (text[0] == 'U' ? 4 : 1);
+  return true;
+}
 
 ElementType ParseDescr(const std::string& descr, const std::string& source) {
   std::string_view text = descr;
@@ -136,6 +151,7 @@ ElementType ParseDescr(const std::string& descr, const std::string& source) {
     type.big_endian = text[0] == '>';
     text.remove_prefix(1);
   }
+  if (ParseTextType(text, &type)) return type;
   if (text.size() == 2) {
     type.kind = text[0];
     type.size = static_cast<size_t>(text[1] - '0');
@@ -149,7 +165,7 @@ ElementType ParseDescr(const std::string& descr, const std::string& source) {
   if (std::find(std::begin(kKnown), std::end(kKnown), text) == std::end(kKnown)) {
     throw Error(ErrorCode::kUnimplemented,
                 fmt::format("{}: elements of type {} are not taken; convert them to a plain number "
-                            "type before saving",
+                            "type, or texts to 'U' with astype, before saving",
                             source, Quote(descr)));
   }
   return type;
@@ -158,6 +174,9 @@ ElementType ParseDescr(const std::string& descr, const std::string& source) {
 // Unsigned types without a dtype become the next wider signed one.
 DType DTypeFor(const ElementType& type) {
   switch (type.kind) {
+    case 'S':
+    case 'U':
+      return DType::kString;
     case 'b':
       return DType::kBool;
     case 'f':
@@ -170,7 +189,10 @@ DType DTypeFor(const ElementType& type) {
              : type.size == 4 ? DType::kInt32
                               : DType::kInt64;
     default:
-      return type.size == 1 ? DType::kUInt8 : type.size == 2 ? DType::kInt32 : DType::kInt64;
+      return type.size == 1   ? DType::kUInt8
+             : type.size == 2 ? DType::kInt32
+             : type.size == 4 ? DType::kInt64
+                              : DType::kUInt64;
   }
 }
 
@@ -185,8 +207,7 @@ uint64_t LoadWord(const char* at, const ElementType& type) {
 
 // Converts element by element: other byte orders, bools, and widened unsigned numbers. A complex
 // number is handled as two floats.
-void ConvertElements(std::string_view data, ElementType type, const std::string& source,
-                     Tensor* tensor) {
+void ConvertElements(std::string_view data, ElementType type, Tensor* tensor) {
   size_t width = SizeOf(tensor->dtype());
   if (type.kind == 'c') {
     type.size /= 2;
@@ -196,12 +217,38 @@ void ConvertElements(std::string_view data, ElementType type, const std::string&
   for (size_t i = 0; i < data.size() / type.size; ++i) {
     uint64_t word = LoadWord(data.data() + i * type.size, type);
     if (type.kind == 'b') word = word != 0;
-    if (type.kind == 'u' && type.size == 8 && word > INT64_MAX) {
-      throw Error(ErrorCode::kOutOfRange,
-                  fmt::format("{}: the element {} exceeds int64's range", source, word));
-    }
     std::memcpy(out + i * width, &word, width);
   }
+}
+
+// Texts without the zeros at their end, with which NumPy fills them up.
+Tensor TextsOf(std::string_view data, const ElementType& type, const Shape& shape,
+               const std::string& source) {
+  const auto numel = static_cast<size_t>(shape.numel());
+  std::string bytes;  // of all texts, if they must be converted
+  std::vector<size_t> ends;
+  std::vector<StringRef> elements(numel);
+  const ElementType character{'U', 4, type.big_endian};
+  for (size_t i = 0; i < numel; ++i) {
+    std::string_view text = data.substr(i * type.size, type.size);
+    if (type.kind == 'S') {
+      const size_t last = text.find_last_not_of('\0');
+      elements[i] = {text.data(), last == text.npos ? 0 : last + 1};
+      continue;
+    }
+    while (text.size() >= 4 && LoadWord(&text[text.size() - 4], character) == 0)
+      text.remove_suffix(4);
+    for (; !text.empty(); text.remove_prefix(4)) {
+      const uint64_t code = LoadWord(text.data(), character);
+      if (code > 0x10ffff || (code >= 0xd800 && code < 0xe000))
+        Fail(source, fmt::format("text {} holds {:#x}, which is no character", i, code));
+      AppendUtf8(static_cast<int>(code), &bytes);
+    }
+    ends.push_back(bytes.size());
+  }
+  for (size_t i = 0, at = 0; i < ends.size(); at = ends[i++])
+    elements[i] = {bytes.data() + at, ends[i] - at};
+  return Tensor::View(DType::kString, shape, elements.data()).Clone();
 }
 
 // Converts column-major to row-major order.
@@ -246,6 +293,8 @@ const char* DescrOf(DType dtype) {
       return "<i4";
     case DType::kInt64:
       return "<i8";
+    case DType::kUInt64:
+      return "<u8";
     case DType::kFloat16:
       return "<f2";
     case DType::kFloat64:
@@ -288,34 +337,97 @@ Tensor ParseNpy(std::string_view bytes, const std::string& source) {
   } catch (const Error& e) {
     Fail(source, e.message());
   }
-  if (static_cast<uint64_t>(numel) > bytes.size() / type.size ||
-      static_cast<uint64_t>(numel) * type.size != bytes.size()) {
+  if (type.size == 0 ? numel > 0 || !bytes.empty()
+                     : static_cast<uint64_t>(numel) > bytes.size() / type.size ||
+                           static_cast<uint64_t>(numel) * type.size != bytes.size()) {
     Fail(source, fmt::format("shape {} of {} does not take the {} bytes that follow",
                              shape.ToString(), Quote(header.descr), bytes.size()));
   }
+  const bool columns = *header.fortran_order && shape.rank() > 1;
+  if (type.is_text()) {
+    const Tensor texts = TextsOf(bytes, type, shape, source);
+    return columns ? Reordered(texts).Clone() : texts;
+  }
   Tensor tensor(DTypeFor(type), shape);
-  bool same = !type.big_endian && type.kind != 'b' && SizeOf(tensor.dtype()) == type.size &&
-              !(type.kind == 'u' && type.size == 8);
+  bool same = !type.big_endian && type.kind != 'b' && SizeOf(tensor.dtype()) == type.size;
   if (!same)
-    ConvertElements(bytes, type, source, &tensor);
+    ConvertElements(bytes, type, &tensor);
   else if (!bytes.empty())
     std::memcpy(tensor.raw(), bytes.data(), bytes.size());
-  return *header.fortran_order && shape.rank() > 1 ? Reordered(tensor) : tensor;
+  return columns ? Reordered(tensor) : tensor;
 }
 
-std::string SerializeNpy(const Tensor& tensor) {
-  if (tensor.dtype() == DType::kBFloat16) return SerializeNpy(tensor.Cast(DType::kFloat32));
-  const Shape& shape = tensor.shape();
-  std::string header = fmt::format(
-      "{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", DescrOf(tensor.dtype()),
-      fmt::join(shape.begin(), shape.end(), ", "), shape.rank() == 1 ? "," : "");
+namespace {
+
+// The header of a file, from the magic number to the elements.
+std::string HeaderOf(const std::string& descr, const Shape& shape) {
+  std::string header =
+      fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", descr,
+                  fmt::join(shape.begin(), shape.end(), ", "), shape.rank() == 1 ? "," : "");
   size_t unpadded = kMagic.size() + 4 + header.size() + 1;
   header.append((kAlignment - unpadded % kAlignment) % kAlignment, ' ');
   header += '\n';
   std::string bytes(kMagic);
   bytes += {'\x01', '\x00', static_cast<char>(header.size() & 255),
             static_cast<char>(header.size() >> 8)};
-  bytes += header;
+  return bytes + header;
+}
+
+// The characters of a text of UTF-8; nullopt for other bytes.
+std::optional<std::u32string> CharactersOf(std::string_view text) {
+  std::u32string characters;
+  while (!text.empty()) {
+    const Utf8Piece piece = FirstPiece(text);
+    if (piece.code < 0) return std::nullopt;
+    characters += static_cast<char32_t>(piece.code);
+    text.remove_prefix(static_cast<size_t>(piece.size));
+  }
+  return characters;
+}
+
+// Each text filled up with zeros to the length of the longest one: characters, or bytes if a text
+// is not UTF-8.
+std::string SerializeTexts(const Tensor& tensor) {
+  const auto texts = tensor.span<StringRef>();
+  bool utf8 = true;
+  size_t longest = 1, longest_bytes = 1;
+  for (const StringRef& text : texts) {
+    if (text.view().ends_with('\0'))
+      ThrowInvalid("a text ends with a zero byte, which no npy file keeps; json does");
+    const auto characters = CharactersOf(text.view());
+    utf8 &= characters.has_value();
+    if (characters) longest = std::max(longest, characters->size());
+    longest_bytes = std::max(longest_bytes, static_cast<size_t>(text.size));
+  }
+  const size_t width = utf8 ? 4 * longest : longest_bytes;
+  constexpr size_t kMostBytes = size_t{1} << 32;
+  if (texts.size() > kMostBytes / width)
+    ThrowInvalid(
+        fmt::format("{} texts of up to {} bytes are too many for an npy file, which fills "
+                    "all up to one length; use json",
+                    texts.size(), longest_bytes));
+  std::string bytes =
+      HeaderOf(utf8 ? fmt::format("<U{}", longest) : fmt::format("|S{}", width), tensor.shape());
+  const size_t begin = bytes.size();
+  bytes.resize(begin + texts.size() * width, '\0');
+  for (size_t i = 0; i < texts.size(); ++i) {
+    char* to = bytes.data() + begin + i * width;
+    if (utf8) {
+      const std::u32string characters = *CharactersOf(texts[i].view());
+      std::memcpy(to, characters.data(), characters.size() * sizeof(char32_t));
+    } else if (texts[i].size > 0) {
+      std::memcpy(to, texts[i].data, texts[i].size);
+    }
+  }
+  return bytes;
+}
+
+}  // namespace
+
+std::string SerializeNpy(const Tensor& tensor) {
+  if (tensor.dtype() == DType::kBFloat16) return SerializeNpy(tensor.Cast(DType::kFloat32));
+  if (tensor.dtype() == DType::kString) return SerializeTexts(tensor);
+  std::string bytes = HeaderOf(DescrOf(tensor.dtype()), tensor.shape());
   if (!tensor.empty()) bytes.append(static_cast<const char*>(tensor.raw()), tensor.nbytes());
   return bytes;
 }

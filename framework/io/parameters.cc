@@ -5,11 +5,13 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/base/trace.h>
 #include <coracle/framework/io/internal/tensor_stream.h>
+#include <coracle/framework/io/pickle.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/mismatch.h>
 #include <coracle/framework/tensor/slab.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 #include <unordered_map>
@@ -167,6 +169,10 @@ void SaveCombined(const Scope& scope, const std::vector<std::string>& names,
 void LoadCombined(const ProgramDesc& program, const std::vector<std::string>& names,
                   const std::string& path, Scope& scope) {
   FileReader file(path);
+  std::string start(std::min<uint64_t>(file.left(), 2), '\0');
+  file.Read(start.data(), start.size());
+  file.Seek(0);
+  RefusePickle(start, path);
   const TensorSlab slab(file.left());
   NamedValues values;
   for (const std::string& name : names) {

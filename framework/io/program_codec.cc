@@ -7,6 +7,7 @@
 #include <coracle/framework/io/internal/program_codec.h>
 #include <coracle/framework/io/internal/var_codec.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/ir/file_fields.h>
 #include <coracle/proto/framework.pb.h>
 #include <coracle/proto/training.pb.h>
 #include <fmt/format.h>
@@ -138,20 +139,27 @@ void DecodeOp(const Source& source, std::string_view message, MissingValue missi
            fmt::format("op {} of block {} has no type", block.NumOps(), block.idx()));
   OpDesc& op =
       block.AppendOp(std::string(*type), std::move(inputs), std::move(outputs), std::move(attrs));
-  op.is_target_field() = is_target;
-  if (!unknown.empty()) op.SetUnknownFields(std::move(unknown));
+  FileFields::IsTarget(op) = is_target;
+  if (!unknown.empty()) FileFields::SetUnknown(op, std::move(unknown));
 }
 
-void DecodeVarInto(const Source& source, std::string_view message, BlockDesc& block) {
+// The variables with a dim below -1.
+struct OddDims {
+  std::string first;
+  size_t count = 0;
+};
+
+void DecodeVarInto(const Source& source, std::string_view message, BlockDesc& block, OddDims* odd) {
   std::string name(DecodeVarName(message, source));
   if (block.FindVar(name))
     FailAt(source, message,
            fmt::format("block {} declares the var {} twice", block.idx(), Quote(name)));
-  DecodeVar(message, source, block.Var(name));
+  if (!DecodeVar(message, source, block.Var(name))) return;
+  if (odd->count++ == 0) odd->first = name;
 }
 
 void DecodeBlockFields(const Source& source, std::string_view message, MissingValue missing,
-                       BlockDesc& block) {
+                       BlockDesc& block, OddDims* odd) {
   std::string unknown;
   Field field;
   for (Reader in(message, source); in.Next(&field);) {
@@ -160,23 +168,23 @@ void DecodeBlockFields(const Source& source, std::string_view message, MissingVa
       case Tag(BlockProto::kParentIdxFieldNumber, wire::kVarint):
         break;
       case Tag(BlockProto::kVarsFieldNumber, wire::kBytes):
-        DecodeVarInto(source, field.bytes, block);
+        DecodeVarInto(source, field.bytes, block, odd);
         break;
       case Tag(BlockProto::kOpsFieldNumber, wire::kBytes):
         DecodeOp(source, field.bytes, missing, block);
         break;
       case Tag(BlockProto::kForwardBlockIdxFieldNumber, wire::kVarint):
-        block.forward_block_idx_field() = field.Int32();
+        FileFields::ForwardBlock(block) = field.Int32();
         break;
       default:
         unknown.append(field.whole);
     }
   }
-  block.SetUnknownFields(std::move(unknown));
+  FileFields::SetUnknown(block, std::move(unknown));
 }
 
 void DecodeBlock(const Source& source, std::string_view message, MissingValue missing,
-                 ProgramDesc& program) {
+                 ProgramDesc& program, OddDims* odd) {
   int position = program.NumBlocks();
   std::optional<int32_t> idx, parent;
   size_t vars = 0, ops = 0;
@@ -194,21 +202,22 @@ void DecodeBlock(const Source& source, std::string_view message, MissingValue mi
     FailAt(source, message, fmt::format("block {} says that its index is {}", position, *idx));
   BlockDesc& block = program.AppendBlock(*parent);
   block.Reserve(vars, ops);
-  DecodeBlockFields(source, message, missing, block);
+  DecodeBlockFields(source, message, missing, block, odd);
 }
 
 // Reads fields and compares each with the bytes that would be written for it. If the two differ,
 // the field is kept as unknown bytes.
 ProgramDesc Decode(const Source& source, std::string_view bytes, MissingValue missing) {
   ProgramDesc program;
-  program.ClearBlocks();
+  FileFields::ClearBlocks(program);
   std::string unknown;
   Field field, version, legacy_version;
   std::optional<OpVersions> versions;
+  OddDims odd;
   for (Reader in(bytes, source); in.Next(&field);) {
     switch (field.tag) {
       case Tag(ProgramProto::kBlocksFieldNumber, wire::kBytes):
-        DecodeBlock(source, field.bytes, missing, program);
+        DecodeBlock(source, field.bytes, missing, program, &odd);
         break;
       case Tag(ProgramProto::kLegacyVersionFieldNumber, wire::kBytes):
         legacy_version = field;
@@ -231,10 +240,16 @@ ProgramDesc Decode(const Source& source, std::string_view bytes, MissingValue mi
     }
   }
   SetVersion(source, version, legacy_version, program, &unknown);
-  program.SetUnknownFields(std::move(unknown));
+  FileFields::SetUnknown(program, std::move(unknown));
   if (program.NumBlocks() == 0) {
     throw Error(ErrorCode::kDataLoss,
                 fmt::format("{}: contains no block, so it is not a program", source.name));
+  }
+  if (odd.count > 0) {
+    LogMessage(MessageLevel::kInfo,
+               fmt::format("{}: dims below -1 count as unknown: those of {}{}", source.name,
+                           Quote(odd.first),
+                           odd.count > 1 ? fmt::format(" and {} more", odd.count - 1) : ""));
   }
   program.InferParameters();
   return program;
@@ -255,8 +270,8 @@ void EncodeOp(const OpDesc& op, Encoder& out) {
     EncodeSlots(OpProto::kOutputsFieldNumber, op.outputs(), out);
     out.Bytes(OpProto::kTypeFieldNumber, op.type());
     for (const NamedAttr& attr : op.attrs()) EncodeAttr(OpProto::kAttrsFieldNumber, attr, out);
-    if (op.is_target_field()) out.Int(OpProto::kIsTargetFieldNumber, *op.is_target_field());
-    out.Verbatim(op.unknown_fields());
+    if (FileFields::IsTarget(op)) out.Int(OpProto::kIsTargetFieldNumber, *FileFields::IsTarget(op));
+    out.Verbatim(FileFields::Unknown(op));
   });
 }
 
@@ -267,9 +282,9 @@ void EncodeBlock(const BlockDesc& block, bool say_parameters, Encoder& out) {
     for (size_t i = 0; i < block.NumVars(); ++i)
       EncodeVar(BlockProto::kVarsFieldNumber, block.var(i), say_parameters, out);
     for (size_t i = 0; i < block.NumOps(); ++i) EncodeOp(block.op(i), out);
-    if (block.forward_block_idx_field())
-      out.Int(BlockProto::kForwardBlockIdxFieldNumber, *block.forward_block_idx_field());
-    out.Verbatim(block.unknown_fields());
+    if (FileFields::ForwardBlock(block))
+      out.Int(BlockProto::kForwardBlockIdxFieldNumber, *FileFields::ForwardBlock(block));
+    out.Verbatim(FileFields::Unknown(block));
   });
 }
 
@@ -293,7 +308,7 @@ ProgramDesc ParseProgram(std::string_view bytes, const std::string& source) {
 std::string SerializeProgram(const ProgramDesc& program) {
   std::string bytes;
   Encoder out(&bytes);
-  const bool say_parameters = program.MustSayParameters();
+  const bool say_parameters = FileFields::MustSayParameters(program);
   for (int b = 0; b < program.NumBlocks(); ++b)
     EncodeBlock(program.Block(b), say_parameters && b == 0, out);
   if (program.version) {
@@ -305,7 +320,7 @@ std::string SerializeProgram(const ProgramDesc& program) {
     out.Message(ProgramProto::kOpVersionMapFieldNumber,
                 [&] { EncodeOpVersions(*program.op_versions(), out); });
   }
-  out.Verbatim(program.unknown_fields());
+  out.Verbatim(FileFields::Unknown(program));
   if (program.random_seed != 0) out.Varint(proto::kRandomSeedFieldNumber, program.random_seed);
   return bytes;
 }

@@ -5,6 +5,7 @@
 #include <coracle/framework/io/internal/program_codec.h>
 #include <coracle/framework/io/proto.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/ir/file_fields.h>
 #include <fmt/format.h>
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/io/zero_copy_stream_impl_lite.h>
@@ -150,14 +151,14 @@ std::unique_ptr<OpDesc> WithoutBytes(const OpDesc& op) {
   AttrList attrs = op.attrs();
   RemoveRaw(&attrs);
   auto known = std::make_unique<OpDesc>(op.type(), op.inputs(), op.outputs(), std::move(attrs));
-  known->is_target_field() = op.is_target_field();
+  FileFields::IsTarget(*known) = FileFields::IsTarget(op);
   return known;
 }
 
 void RemoveBytes(VarDesc* var) {
-  if (var->wire()) {
-    var->MutableWire().type_bytes.clear();
-    var->MutableWire().unknown_fields.clear();
+  if (FileFields::WireOf(*var)) {
+    FileFields::MutableWire(*var).type_bytes.clear();
+    FileFields::MutableWire(*var).unknown_fields.clear();
   }
   if (var->training().IsDefault()) return;
   TrainingAttr& training = var->MutableTraining();
@@ -168,10 +169,10 @@ void RemoveBytes(VarDesc* var) {
 // Removes the parts that the reader kept as bytes because it does not know their meaning.
 ProgramDesc WithoutBytes(const ProgramDesc& program) {
   ProgramDesc known = program;
-  known.SetUnknownFields("");
+  FileFields::SetUnknown(known, "");
   for (int b = 0; b < known.NumBlocks(); ++b) {
     BlockDesc& block = known.Block(b);
-    block.SetUnknownFields("");
+    FileFields::SetUnknown(block, "");
     for (size_t i = 0; i < block.NumVars(); ++i) RemoveBytes(&block.var(i));
     std::vector<std::unique_ptr<OpDesc>> ops = block.ReleaseOps();
     for (std::unique_ptr<OpDesc>& op : ops) op = WithoutBytes(*op);

@@ -38,7 +38,7 @@ constexpr ElementType kTypes[] = {
     {"I16", 2, DType::kInt16}, {"U16", 2, DType::kInt32},     {"F16", 2, DType::kFloat16},
     {"I32", 4, DType::kInt32}, {"BF16", 2, DType::kBFloat16}, {"F32", 4, DType::kFloat32},
     {"I64", 8, DType::kInt64}, {"U32", 4, DType::kInt64},     {"F64", 8, DType::kFloat64},
-    {"U64", 8, DType::kInt64}, {"C64", 8, DType::kComplex64},
+    {"U64", 8, DType::kUInt64}, {"C64", 8, DType::kComplex64},
 };
 
 struct Entry {
@@ -116,18 +116,11 @@ void Widen(const std::string& raw, To* to) {
   }
 }
 
-// Normalises bools and rejects U64 values beyond int64, since the bytes may hold any bits.
-void CheckElements(const Entry& entry, Tensor* tensor) {
+// Normalises bools, since the bytes may hold any bits.
+void CheckElements(Tensor* tensor) {
   if (tensor->dtype() == DType::kBool) {
     auto* bytes = static_cast<unsigned char*>(tensor->raw());
     for (int64_t i = 0; i < tensor->numel(); ++i) bytes[i] = bytes[i] != 0;
-  } else if (std::string_view(entry.type->name) == "U64") {
-    for (const int64_t value : std::as_const(*tensor).span<int64_t>()) {
-      if (value >= 0) continue;
-      throw Error(ErrorCode::kOutOfRange,
-                  fmt::format("tensor {}: the element {} exceeds int64's range", Quote(entry.name),
-                              static_cast<uint64_t>(value)));
-    }
   }
 }
 
@@ -137,7 +130,7 @@ Tensor ReadElements(ByteSource& bytes, const Entry& entry) {
   const uint64_t size = entry.end - entry.begin;
   if (size == tensor.nbytes()) {
     bytes.Read(tensor.raw(), size);
-    CheckElements(entry, &tensor);
+    CheckElements(&tensor);
     return tensor;
   }
   std::string raw(size, '\0');

@@ -110,8 +110,7 @@ NamedTensors ParseNpz(std::string_view bytes, const std::string& source);
 NamedTensors ReadNpz(const std::string& path);
 void WriteNpz(const NamedTensors& tensors, const std::string& path, bool compressed = false);
 
-// safetensors files, and functions that accept either safetensors or npz files.
-//
+// --- safetensors files, and functions that accept either safetensors or npz files ---
 // Format: the safetensors project's description (a length of 8 bytes, a header
 // of JSON with dtype, shape and place of each tensor, the elements).
 

@@ -92,6 +92,7 @@ Shape ReadShape(Cursor& in, const std::string& source, DType* dtype) {
   WireTensorDesc desc = DecodeTensorDesc(message, where);
   *dtype = static_cast<DType>(desc.dtype);
   if (!IsValid(*dtype)) in.Fail(fmt::format("a tensor of the unknown data type {}", desc.dtype));
+  if (*dtype == DType::kString) in.Fail("a tensor of strings, whose format is not known");
   if (desc.dims.size() > static_cast<size_t>(Shape::kMaxRank))
     in.Fail(
         fmt::format("a tensor of rank {}; the highest is {}", desc.dims.size(), Shape::kMaxRank));
@@ -182,6 +183,8 @@ SelectedRows ParseSelectedRows(std::string_view bytes, size_t* offset, const std
 }
 
 void AppendTensor(const Tensor& tensor, std::string* bytes) {
+  if (tensor.dtype() == DType::kString)
+    ThrowInvalid(tensor.ToString() + " is no parameter that a file of Paddle's can hold");
   Append(uint32_t{0}, bytes);
   Append(static_cast<uint64_t>(tensor.lod().size()), bytes);
   for (const auto& level : tensor.lod()) {

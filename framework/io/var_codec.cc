@@ -1,6 +1,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/internal/attr_codec.h>
 #include <coracle/framework/io/internal/var_codec.h>
+#include <coracle/framework/ir/file_fields.h>
 #include <coracle/proto/framework.pb.h>
 #include <coracle/proto/training.pb.h>
 #include <fmt/format.h>
@@ -56,23 +57,29 @@ bool HasLoD(VarType type) {
 struct DecodedType {
   VarMeta meta;
   bool lod_level_present = false;
+  bool has_odd_dim = false;  // below -1
 };
 
-void SetTensor(std::string_view message, const Source& source, VarMeta* meta) {
+void SetTensor(std::string_view message, const Source& source, DecodedType* type) {
   WireTensorDesc desc = DecodeTensorDesc(message, source);
   if (desc.dims.size() > static_cast<size_t>(Shape::kMaxRank)) {
     ThrowInvalid(
         fmt::format("has rank {}; the highest rank is {}", desc.dims.size(), Shape::kMaxRank));
   }
-  meta->dtype = static_cast<DType>(desc.dtype);
-  meta->shape = Shape(desc.dims);
+  for (int64_t& dim : desc.dims) {
+    if (dim >= -1) continue;
+    dim = -1;
+    type->has_odd_dim = true;
+  }
+  type->meta.dtype = static_cast<DType>(desc.dtype);
+  type->meta.shape = Shape(desc.dims);
 }
 
 void SetLoDTensor(std::string_view message, const Source& source, DecodedType* type) {
   Field field;
   for (Reader in(message, source); in.Next(&field);) {
     if (field.tag == Tag(LoDProto::kTensorFieldNumber, wire::kBytes)) {
-      SetTensor(field.bytes, source, &type->meta);
+      SetTensor(field.bytes, source, type);
     } else if (field.tag == Tag(LoDProto::kLodLevelFieldNumber, wire::kVarint)) {
       type->meta.lod_level = field.Int32();
       type->lod_level_present = true;
@@ -95,7 +102,7 @@ DecodedType DecodeType(std::string_view message, const Source& source) {
     if (HasLoD(type.meta.type))
       SetLoDTensor(field.bytes, source, &type);
     else
-      SetTensor(field.bytes, source, &type.meta);
+      SetTensor(field.bytes, source, &type);
   }
   return type;
 }
@@ -113,15 +120,17 @@ void EncodeType(const VarMeta& meta, bool lod_level_present, Encoder& out) {
   });
 }
 
-void SetType(std::string_view message, const Source& source, VarDesc& var) {
+// Returns whether a dim is below -1.
+bool SetType(std::string_view message, const Source& source, VarDesc& var) {
   DecodedType type = DecodeType(message, source);
   var.SetMeta(type.meta);
   if (type.lod_level_present && type.meta.lod_level == 0)
-    var.MutableWire().lod_level_present = true;
+    FileFields::MutableWire(var).lod_level_present = true;
   std::string plain;
   Encoder out(&plain);
   EncodeType(type.meta, type.lod_level_present, out);
-  if (plain != message) var.MutableWire().type_bytes.assign(message);
+  if (plain != message) FileFields::MutableWire(var).type_bytes.assign(message);
+  return type.has_odd_dim;
 }
 
 // Whether the bytes read from the file still describe the variable.
@@ -130,37 +139,38 @@ bool StillHolds(const std::string& type_bytes, const VarMeta& meta) {
   return DecodeType(type_bytes, source).meta == meta;
 }
 
-void DecodeVarFields(std::string_view message, const Source& source, VarDesc& var) {
-  bool has_type = false;
+bool DecodeVarFields(std::string_view message, const Source& source, VarDesc& var) {
+  bool has_type = false, has_odd_dim = false;
   Field field;
   for (Reader in(message, source); in.Next(&field);) {
     switch (field.tag) {
       case Tag(VarProto::kNameFieldNumber, wire::kBytes):
         break;
       case Tag(VarProto::kTypeFieldNumber, wire::kBytes):
-        SetType(field.bytes, source, var);
+        has_odd_dim = SetType(field.bytes, source, var);
         has_type = true;
         break;
       case Tag(VarProto::kPersistableFieldNumber, wire::kVarint):
-        var.persistable_field() = field.Bool();
+        FileFields::Persistable(var) = field.Bool();
         break;
       case Tag(VarProto::kNeedCheckFeedFieldNumber, wire::kVarint):
-        var.need_check_feed_field() = field.Bool();
+        FileFields::NeedCheckFeed(var) = field.Bool();
         break;
       case Tag(VarProto::kIsParameterFieldNumber, wire::kVarint):
-        var.is_parameter_field() = field.Bool();
+        FileFields::IsParameter(var) = field.Bool();
         break;
       case Tag(VarProto::kStopGradientFieldNumber, wire::kVarint):
-        var.stop_gradient_field() = field.Bool();
+        FileFields::StopGradient(var) = field.Bool();
         break;
       case Tag(proto::kTrainingFieldNumber, wire::kBytes):
         var.MutableTraining() = DecodeTraining(field.bytes, source);
         break;
       default:
-        var.MutableWire().unknown_fields.append(field.whole);
+        FileFields::MutableWire(var).unknown_fields.append(field.whole);
     }
   }
   if (!has_type) ThrowInvalid("has no type");
+  return has_odd_dim;
 }
 
 void EncodeFlag(int number, const std::optional<bool>& flag, Encoder& out) {
@@ -204,9 +214,9 @@ std::string_view DecodeVarName(std::string_view message, const Source& source) {
   return *name;
 }
 
-void DecodeVar(std::string_view message, const Source& source, VarDesc& var) {
+bool DecodeVar(std::string_view message, const Source& source, VarDesc& var) {
   try {
-    DecodeVarFields(message, source, var);
+    return DecodeVarFields(message, source, var);
   } catch (const Error& e) {
     if (e.code() == ErrorCode::kDataLoss) throw;
     throw e.WithPrefix(fmt::format("{}: var {}", source.name, Quote(var.name())));
@@ -214,10 +224,10 @@ void DecodeVar(std::string_view message, const Source& source, VarDesc& var) {
 }
 
 void EncodeVar(int field_number, const VarDesc& var, bool say_parameter, Encoder& out) {
-  std::optional<bool> is_parameter = var.is_parameter_field();
+  std::optional<bool> is_parameter = FileFields::IsParameter(var);
   if (!is_parameter && say_parameter && (var.persistable() || var.is_parameter()))
     is_parameter = var.is_parameter();
-  const VarDesc::Wire* wire = var.wire();
+  const FileFields::Wire* wire = FileFields::WireOf(var);
   out.Message(field_number, [&] {
     out.Bytes(VarProto::kNameFieldNumber, var.name());
     if (wire && !wire->type_bytes.empty() && StillHolds(wire->type_bytes, var.meta()))
@@ -225,10 +235,10 @@ void EncodeVar(int field_number, const VarDesc& var, bool say_parameter, Encoder
     else
       out.Message(VarProto::kTypeFieldNumber,
                   [&] { EncodeType(var.meta(), wire && wire->lod_level_present, out); });
-    EncodeFlag(VarProto::kPersistableFieldNumber, var.persistable_field(), out);
-    EncodeFlag(VarProto::kNeedCheckFeedFieldNumber, var.need_check_feed_field(), out);
+    EncodeFlag(VarProto::kPersistableFieldNumber, FileFields::Persistable(var), out);
+    EncodeFlag(VarProto::kNeedCheckFeedFieldNumber, FileFields::NeedCheckFeed(var), out);
     EncodeFlag(VarProto::kIsParameterFieldNumber, is_parameter, out);
-    EncodeFlag(VarProto::kStopGradientFieldNumber, var.stop_gradient_field(), out);
+    EncodeFlag(VarProto::kStopGradientFieldNumber, FileFields::StopGradient(var), out);
     if (wire) out.Verbatim(wire->unknown_fields);
     if (!var.training().IsDefault())
       EncodeTraining(proto::kTrainingFieldNumber, var.training(), out);

@@ -1,6 +1,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/edit_journal.h>
 #include <coracle/framework/ir/program.h>
+#include <coracle/framework/ir/var_index.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -10,7 +11,11 @@
 namespace coracle {
 
 BlockDesc::BlockDesc(ProgramDesc* program, int idx, int parent_idx)
-    : program_(program), idx_(idx), parent_idx_(parent_idx) {}
+    : program_(program),
+      idx_(idx),
+      parent_idx_(parent_idx),
+      var_index_(std::make_unique<VarIndex>()) {}
+BlockDesc::~BlockDesc() = default;
 
 namespace {
 
@@ -50,6 +55,9 @@ const BlockDesc* BlockDesc::forward_block() const {
   return BlockAt(*program_, forward_block_idx());
 }
 
+VarDesc* BlockDesc::FindVar(std::string_view name) { return var_index_->Find(name); }
+const VarDesc* BlockDesc::FindVar(std::string_view name) const { return var_index_->Find(name); }
+
 VarDesc& BlockDesc::Var(const std::string& name) {
   VarDesc* found = FindVar(name);
   return found ? *found : *TryAddVar(name);
@@ -69,7 +77,7 @@ VarDesc* BlockDesc::TryAppend(std::unique_ptr<VarDesc> var) {
   if (idx_ > 0) program_->NoteInnerName(var->name(), idx_);
   if (vars_.size() == vars_.capacity()) vars_.reserve(2 * vars_.size() + 1);
   var->index_ = vars_.size();
-  if (!var_index_.Add(var.get())) return nullptr;
+  if (!var_index_->Add(var.get())) return nullptr;
   var->block_ = this;
   // Ops may have used the name before the variable was declared.
   if (uses_valid_ && !outer_uses_.empty() && outer_uses_.count(var->name())) InvalidateUses();
@@ -81,15 +89,15 @@ VarDesc* BlockDesc::TryAppend(std::unique_ptr<VarDesc> var) {
 // in the root at once, and chains of parents are walked without a list of blocks.
 template <class Block>
 auto* BlockDesc::FindFrom(Block& start, std::string_view name, size_t hash) {
-  VarDesc* found = start.var_index_.Find(name, hash);
+  VarDesc* found = start.var_index_->Find(name, hash);
   const ProgramDesc& program = *start.program_;
   if (found || (start.parent_idx_ < 0 && !start.forward_block_idx_)) return found;
   if (program.parents_first_ && !program.MayBeInner(hash))
-    return program.Root().var_index_.Find(name, hash);
+    return program.Root().var_index_->Find(name, hash);
   Block* at = &start;
   for (int left = program.NumBlocks(); at && !at->forward_block_idx_ && left > 0; --left) {
     at = at->parent();
-    if (at && (found = at->var_index_.Find(name, hash))) return found;
+    if (at && (found = at->var_index_->Find(name, hash))) return found;
   }
   if (!at || !at->forward_block_idx_) return found;
   SeenBlocks seen(program.NumBlocks());
@@ -98,7 +106,7 @@ auto* BlockDesc::FindFrom(Block& start, std::string_view name, size_t hash) {
   for (size_t i = 0; i < queue.size() && !found; ++i) {
     for (Block* next : {queue[i]->forward_block(), queue[i]->parent()}) {
       if (found || !next || !seen.Add(next->idx_)) continue;
-      found = next->var_index_.Find(name, hash);
+      found = next->var_index_->Find(name, hash);
       queue.push_back(next);
     }
   }
@@ -146,9 +154,9 @@ VarDesc& BlockDesc::AppendVar(const VarDesc& var) {
 void BlockDesc::RenameVar(VarDesc& var, std::string name) {
   if (FindVar(name)) ThrowTaken(name);
   var.Save();
-  var_index_.Remove(var.name());
+  var_index_->Remove(var.name());
   var.name_ = std::move(name);
-  var_index_.Add(&var);
+  var_index_->Add(&var);
   if (idx_ > 0) program_->NoteInnerName(var.name(), idx_);
   if (uses_valid_ && (var.index() < uses_.size() || outer_uses_.count(var.name())))
     InvalidateUses();
@@ -204,13 +212,13 @@ void BlockDesc::RemoveVarsIf(const std::function<bool(const VarDesc&)>& predicat
   internal::Removed<VarDesc> removed = TakeOut(places, vars_);
   for (size_t i = places.front(); i < vars_.size(); ++i) vars_[i]->index_ = i;
   if (places.front() < uses_.size()) InvalidateUses();
-  for (const auto& var : removed) var_index_.Remove(var->name());
+  for (const auto& var : removed) var_index_->Remove(var->name());
   if (auto* edits = journal()) edits->removed_vars.splice(edits->removed_vars.end(), removed);
 }
 
 void BlockDesc::Reserve(size_t vars, size_t ops) {
   vars_.reserve(vars);
-  var_index_.Reserve(vars);
+  var_index_->Reserve(vars);
   ops_.reserve(ops);
 }
 
@@ -230,11 +238,6 @@ OpDesc& BlockDesc::AppendOp(std::unique_ptr<OpDesc> op) {
   op->block_ = this;
   ops_.push_back(std::move(op));
   return *ops_.back();
-}
-
-OpDesc& BlockDesc::PrependOp(std::string type, SlotList inputs, SlotList outputs, AttrList attrs) {
-  return InsertOp(0,
-                  OpDesc(std::move(type), std::move(inputs), std::move(outputs), std::move(attrs)));
 }
 
 OpDesc& BlockDesc::InsertOp(size_t position, const OpDesc& op) {

@@ -1,11 +1,12 @@
 #include <coracle/framework/ir/block_order.h>
+#include <coracle/framework/ir/file_fields.h>
 
 #include <utility>
 
 namespace coracle::inline internal {
 
 void CopyContents(const BlockDesc& from, BlockDesc& to) {
-  to.SetUnknownFields(from.unknown_fields());
+  FileFields::SetUnknown(to, FileFields::Unknown(from));
   to.Reserve(from.NumVars(), from.NumOps());
   for (size_t i = 0; i < from.NumVars(); ++i) to.AppendVar(from.var(i));
   from.ForEachOp([&](const OpDesc& op) { to.AppendOp(op); });

@@ -1,5 +1,7 @@
 #include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/edit_journal.h>
+#include <coracle/framework/ir/file_fields.h>
+#include <coracle/framework/ir/var_index.h>
 
 #include <atomic>
 #include <exception>
@@ -7,7 +9,6 @@
 #include <utility>
 
 namespace coracle::inline internal {
-namespace internal {
 namespace {
 
 uint32_t NewStamp() {
@@ -200,13 +201,13 @@ void PutBack(const OrderRecord<T>& record, std::vector<std::unique_ptr<T>>& obje
 }  // namespace
 
 void EditJournal::UndoVars(BlockDesc& block) noexcept {
-  block.var_index_.Clear();
+  block.var_index_->Clear();
   for (size_t i = 0; i < block.vars_.size(); ++i) {
     VarDesc& var = *block.vars_[i];
     var.index_ = i;
     var.block_ = &block;
     if (const auto copy = vars.find(&var); copy != vars.end()) Restore(var, *copy->second);
-    block.var_index_.Add(&var);
+    block.var_index_->Add(&var);
   }
 }
 
@@ -301,14 +302,12 @@ void EditJournal::AddTo(EditJournal& to) noexcept {
   if (content) to.content = std::move(content);
 }
 
-}  // namespace internal
-
 EditGuard::EditGuard(ProgramDesc& program) : EditGuard(program, program) {}
 
 EditGuard::EditGuard(ProgramDesc& main, ProgramDesc& startup)
     : exceptions_(std::uncaught_exceptions()),
-      main_(std::make_unique<internal::EditJournal>(main)),
-      startup_(&startup == &main ? nullptr : std::make_unique<internal::EditJournal>(startup)) {
+      main_(std::make_unique<EditJournal>(main)),
+      startup_(&startup == &main ? nullptr : std::make_unique<EditJournal>(startup)) {
   main.journal_ = main_.get();
   if (startup_) startup.journal_ = startup_.get();
 }

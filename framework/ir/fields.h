@@ -170,7 +170,8 @@ class FieldTable {
   void CheckSetting(const std::string& who, const Setting& setting) const;
   // Throws kInvalidArgument if a member of `options` is out of range.
   void CheckRanges(const std::string& who, const void* options) const;
-  // Applies the rules of the table to options that were read from a text. See Rule.
+  // For Coracle's own code: applies the rules of the table to options that were read from a text.
+  // See Rule.
   void ApplyRules(void* options, const FieldPlaces& given) const;
 
  protected:
@@ -181,6 +182,7 @@ class FieldTable {
   // Adds the fields and the rules of the table of the member at `offset`.
   void AddInlined(const FieldTable& table, size_t offset);
 
+  // For Coracle's own code.
   using RuleFunction = std::function<void(void* options, const FieldPlaces& given)>;
   std::vector<std::pair<size_t, RuleFunction>> rules_;  // each with the offset of its struct
   std::string message_, title_, choice_name_ = "kind", choice_noun_ = "kind";
@@ -334,8 +336,8 @@ class Fields : public FieldTable {
     AddInlined(table, internal::OffsetOf(member));
     return *this;
   }
-  // Adds a rule that a reader of a text applies after it has set all fields: fills in what depends
-  // on other fields, and refuses fields that contradict each other.
+  // For Coracle's own code: adds a rule that a reader of a text applies after it has set all
+  // fields. It fills in what depends on other fields, and refuses fields that contradict others.
   Fields& Rule(std::function<void(Options&, const FieldPlaces&)> rule) {
     rules_.emplace_back(0, [rule = std::move(rule)](void* options, const FieldPlaces& given) {
       rule(*static_cast<Options*>(options), given);

@@ -1,5 +1,6 @@
 // Infers which variables are parameters if the program does not say.
 
+#include <coracle/framework/ir/file_fields.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/ir/role.h>
 
@@ -65,7 +66,7 @@ std::vector<bool> LikelyParameters(const ProgramDesc& program) {
 // not parameters.
 bool SaysParameters(const BlockDesc& root) {
   for (size_t i = 0; i < root.NumVars(); ++i) {
-    if (root.var(i).is_parameter_field() == std::optional<bool>(true)) return true;
+    if (FileFields::IsParameter(root.var(i)) == std::optional<bool>(true)) return true;
   }
   return false;
 }
@@ -91,7 +92,7 @@ bool ProgramDesc::MustSayParameters() const {
   }
   const std::vector<bool> likely = LikelyParameters(*this);
   for (size_t i = 0; i < vars.size(); ++i) {
-    if (!vars[i]->is_parameter_field() && vars[i]->is_parameter() != likely[i]) return true;
+    if (!vars[i]->is_parameter_ && vars[i]->is_parameter() != likely[i]) return true;
   }
   return false;
 }

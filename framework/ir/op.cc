@@ -133,6 +133,15 @@ bool OpDesc::Reads(std::string_view name) const {
   return AnyInput([&](const std::string& read) { return read == name; });
 }
 
+std::string OpDesc::FirstOutput() const {
+  std::string first;
+  AnyOutput([&](const std::string& name) {
+    first = name;
+    return true;
+  });
+  return first;
+}
+
 bool OpDesc::Writes(std::string_view name) const {
   return AnyOutput([&](const std::string& written) { return written == name; });
 }

@@ -1,6 +1,6 @@
 #pragma once
-// OpDesc: one op of a block, with its type, the variables in its slots, and its attrs in the
-// given order.
+// OpDesc: one op of a block, with its type, the variables in its slots, and its attrs in the given
+// order. Before it: the values of attrs, Setting, and reserved names.
 
 #include <coracle/framework/base/error.h>
 
@@ -15,8 +15,8 @@
 
 namespace coracle {
 
-// Attribute values of ops. The variant's index is AttrType of framework.proto.
-
+// The types of attribute values, with the numbers of framework.proto; also the index of an
+// Attribute's variant.
 enum class AttrType : int32_t {
   kInt = 0,
   kFloat = 1,
@@ -175,7 +175,7 @@ struct Setting {
   bool operator==(const Setting&) const = default;
 };
 
-// Reserved names and numbers that Paddle's programs agree on.
+// --- reserved names and numbers that Paddle's programs agree on ---
 
 // Means "no variable here" in a slot of a gradient op.
 inline constexpr std::string_view kEmptyVarName = "@EMPTY@";
@@ -214,7 +214,8 @@ enum OpRole : int {
 class BlockDesc;
 inline namespace internal {
 struct EditJournal;
-}
+struct FileFields;
+}  // namespace internal
 
 // A named input or output of an op with the names of its variables.
 struct Slot {
@@ -298,6 +299,7 @@ class OpDesc {
   bool AnyOutput(Predicate&& holds) const {
     return AnyName(outputs_, holds);
   }
+  std::string FirstOutput() const;  // "" if it writes no variable
   bool Reads(std::string_view name) const;
   bool Writes(std::string_view name) const;
   // Replaces each of these variables by the name that `rename` returns. `rename` takes the same
@@ -339,17 +341,11 @@ class OpDesc {
   // Where the op was made ("lenet.pbtxt:14:9"), from op_callstack; "" when unknown.
   std::string creation_site() const;
 
+  // Prune keeps an op that is a target.
   bool is_target() const { return is_target_.value_or(false); }
-  std::optional<bool>& is_target_field() {
+  void SetIsTarget(bool value) {
     Save();
-    return is_target_;
-  }
-  const std::optional<bool>& is_target_field() const { return is_target_; }
-  // For the codec only: unknown fields (of a newer format), as they were read.
-  const std::string& unknown_fields() const { return unknown_fields_; }
-  void SetUnknownFields(std::string bytes) {
-    Save();
-    unknown_fields_ = std::move(bytes);
+    is_target_ = value;
   }
 
   // The block of the op; nullptr if it belongs to none.
@@ -361,6 +357,7 @@ class OpDesc {
  private:
   friend class BlockDesc;
   friend struct internal::EditJournal;
+  friend struct internal::FileFields;
   // Both must be called before a change; Touch if the change affects the block's index of uses.
   void Touch();
   void Save();
@@ -396,7 +393,7 @@ class OpDesc {
   SlotList inputs_, outputs_;
   AttrList attrs_;
   std::optional<bool> is_target_;
-  std::string unknown_fields_;
+  std::string unknown_fields_;  // see FileFields
   BlockDesc* block_ = nullptr;
   uint32_t stamp_ = 0;           // see EditJournal
   mutable size_t position_ = 0;  // in the block, as of the block's index of uses

@@ -2,6 +2,7 @@
 #include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/edit_journal.h>
 #include <coracle/framework/ir/program.h>
+#include <coracle/framework/ir/var_index.h>
 #include <fmt/format.h>
 
 #include <unordered_set>
@@ -96,7 +97,7 @@ void ProgramDesc::CopyFrom(const ProgramDesc& other) {
     to.forward_block_idx_ = from->forward_block_idx_;
     to.unknown_fields_ = from->unknown_fields_;
     to.vars_.reserve(from->vars_.size());
-    to.var_index_.Reserve(from->vars_.size());
+    to.var_index_->Reserve(from->vars_.size());
     for (const auto& var : from->vars_) to.AppendVar(*var);
     to.ops_.reserve(from->ops_.size());
     for (const auto& op : from->ops_) to.AppendOp(*op);

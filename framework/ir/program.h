@@ -20,88 +20,13 @@
 
 namespace coracle {
 
-// BlockDesc: the variables and ops of one block. All edits of the op list go through it; it keeps
-// a def-use index.
-
-// VarIndex: finds a block's variables by name. It is an open-addressing table, because programs
-// have hundreds of thousands of names and a look-up should touch one cache line.
-
-class VarIndex {
- public:
-  static size_t Hash(std::string_view name) { return std::hash<std::string_view>()(name); }
-  VarDesc* Find(std::string_view name) const { return Find(name, Hash(name)); }
-  VarDesc* Find(std::string_view name, size_t hash) const {
-    if (entries_.empty()) return nullptr;
-    for (size_t i = hash & mask_;; i = (i + 1) & mask_) {
-      const Entry& entry = entries_[i];
-      if (!entry.var) return nullptr;
-      if (entry.hash == hash && entry.var->name() == name) return entry.var;
-    }
-  }
-  // Adds a variable. Returns false, and changes nothing, if its name is in use.
-  bool Add(VarDesc* var) {
-    if (2 * (size_ + 1) > entries_.size()) Resize(4 * (size_ + 1));
-    const size_t hash = std::hash<std::string_view>()(var->name());
-    size_t i = hash & mask_;
-    for (; entries_[i].var; i = (i + 1) & mask_) {
-      if (entries_[i].hash == hash && entries_[i].var->name() == var->name()) return false;
-    }
-    entries_[i] = {hash, var};
-    ++size_;
-    return true;
-  }
-  void Remove(std::string_view name) {
-    if (entries_.empty()) return;
-    size_t hole = std::hash<std::string_view>()(name) & mask_;
-    while (entries_[hole].var && entries_[hole].var->name() != name) hole = (hole + 1) & mask_;
-    if (!entries_[hole].var) return;
-    --size_;
-    // Later entries whose hash puts them at or before the hole move up.
-    for (size_t i = (hole + 1) & mask_; entries_[i].var; i = (i + 1) & mask_) {
-      const size_t home = entries_[i].hash & mask_;
-      if (((i - home) & mask_) < ((i - hole) & mask_)) continue;
-      entries_[hole] = entries_[i];
-      hole = i;
-    }
-    entries_[hole] = {};
-  }
-  void Reserve(size_t size) {
-    if (2 * size > entries_.size()) Resize(2 * size);
-  }
-  // Keeps the capacity, so that as many variables as before can be added without an allocation.
-  void Clear() {
-    std::fill(entries_.begin(), entries_.end(), Entry());
-    size_ = 0;
-  }
-
- private:
-  struct Entry {
-    size_t hash = 0;
-    VarDesc* var = nullptr;
-  };
-  void Resize(size_t at_least) {
-    size_t capacity = 16;
-    while (capacity < at_least) capacity *= 2;
-    std::vector<Entry> old(capacity);
-    old.swap(entries_);
-    mask_ = capacity - 1;
-    for (const Entry& entry : old) {
-      if (!entry.var) continue;
-      size_t i = entry.hash & mask_;
-      while (entries_[i].var) i = (i + 1) & mask_;
-      entries_[i] = entry;
-    }
-  }
-
-  std::vector<Entry> entries_;  // their number is a power of two; at most half are in use
-  size_t mask_ = 0, size_ = 0;
-};
-
 class ProgramDesc;
 inline namespace internal {
 class EditGuard;
 struct EditJournal;
-}
+struct FileFields;
+class VarIndex;
+}  // namespace internal
 
 // The ops of one block that write and read a variable, in program order; an op appears once in each
 // list. Views of the block's index: valid until the block's ops change.
@@ -117,11 +42,14 @@ struct MutableVarUses {
   }
 };
 
+// The variables and ops of one block. All edits of the op list go through it, since it keeps an
+// index of definitions and uses.
 class BlockDesc {
  public:
   BlockDesc(ProgramDesc* program, int idx, int parent_idx);
   BlockDesc(const BlockDesc&) = delete;
   BlockDesc& operator=(const BlockDesc&) = delete;
+  ~BlockDesc();
 
   ProgramDesc& program() { return *program_; }
   const ProgramDesc& program() const { return *program_; }
@@ -138,10 +66,10 @@ class BlockDesc {
   size_t NumVars() const { return vars_.size(); }
   VarDesc& var(size_t i) { return *vars_[CheckedVar(i)]; }  // throws kOutOfRange
   const VarDesc& var(size_t i) const { return *vars_[CheckedVar(i)]; }
-  VarDesc& Var(const std::string& name);  // found in this block, or added
-  VarDesc* TryAddVar(std::string name);   // nullptr if this block has a variable of that name
-  VarDesc* FindVar(std::string_view name) { return var_index_.Find(name); }
-  const VarDesc* FindVar(std::string_view name) const { return var_index_.Find(name); }
+  VarDesc& Var(const std::string& name);    // found in this block, or added
+  VarDesc* TryAddVar(std::string name);     // nullptr if this block has a variable of that name
+  VarDesc* FindVar(std::string_view name);  // nullptr if this block has no such variable
+  const VarDesc* FindVar(std::string_view name) const;
   // Looks in this block, then in the forward block, then in the parent, and so on breadth-first.
   // Returns nullptr if the variable is absent.
   VarDesc* FindVarRecursive(std::string_view name);
@@ -171,7 +99,6 @@ class BlockDesc {
   OpDesc& AppendOp(std::string type, SlotList inputs, SlotList outputs, AttrList attrs = {});
   OpDesc& AppendOp(const OpDesc& op);            // a copy
   OpDesc& AppendOp(std::unique_ptr<OpDesc> op);  // not nullptr
-  OpDesc& PrependOp(std::string type, SlotList inputs, SlotList outputs, AttrList attrs = {});
   // Before the op at `position`; a copy. Throws kOutOfRange, as does RemoveOp.
   OpDesc& InsertOp(size_t position, const OpDesc& op);
   void RemoveOp(size_t position);
@@ -193,20 +120,12 @@ class BlockDesc {
 
   bool operator==(const BlockDesc& other) const;
 
-  // For the codec only.
-  const std::string& unknown_fields() const { return unknown_fields_; }
-  void SetUnknownFields(std::string bytes);
-  std::optional<int32_t>& forward_block_idx_field() {
-    NoteChange();
-    return forward_block_idx_;
-  }
-  const std::optional<int32_t>& forward_block_idx_field() const { return forward_block_idx_; }
-
  private:
   friend class ProgramDesc;
   friend class OpDesc;
   friend class VarDesc;
   friend struct internal::EditJournal;
+  friend struct internal::FileFields;
   size_t CheckedVar(size_t i) const {
     if (i >= vars_.size()) ThrowPast("var", i, vars_.size());
     return i;
@@ -218,6 +137,7 @@ class BlockDesc {
   [[noreturn]] void ThrowPast(const char* what, size_t i, size_t size) const;
   internal::EditJournal* journal() const;
   void NoteChange();  // before a change of forward_block_idx
+  void SetUnknownFields(std::string bytes);
   template <class Block>
   static auto* FindFrom(Block& start, std::string_view name, size_t hash);
   struct UseLists {
@@ -240,10 +160,10 @@ class BlockDesc {
   int parent_idx_;
   std::optional<int32_t> forward_block_idx_;
   std::vector<std::unique_ptr<VarDesc>> vars_;
-  VarIndex var_index_;
+  std::unique_ptr<internal::VarIndex> var_index_;
   std::vector<std::unique_ptr<OpDesc>> ops_;
-  std::string unknown_fields_;
-  uint32_t stamp_ = 0;  // see EditJournal
+  std::string unknown_fields_;  // see FileFields
+  uint32_t stamp_ = 0;          // see EditJournal
   // The index of uses covers the first indexed_ops_ ops.
   mutable bool uses_valid_ = true;
   mutable size_t indexed_ops_ = 0;
@@ -252,10 +172,6 @@ class BlockDesc {
   // The keys point into the slots of the ops.
   mutable std::unordered_map<std::string_view, UseLists> outer_uses_;
 };
-
-inline namespace internal {
-struct EditJournal;
-}
 
 class ProgramDesc {
  public:
@@ -339,18 +255,11 @@ class ProgramDesc {
 
   bool operator==(const ProgramDesc& other) const;
 
-  // For the codec only: fields of a newer format, as they were read.
-  const std::string& unknown_fields() const { return unknown_fields_; }
-  void SetUnknownFields(std::string bytes);
-  void ClearBlocks();
-  // Whether InferParameters would find other parameters than the present ones after the program is
-  // read from a file, so that the file must say which persistable variables are parameters.
-  bool MustSayParameters() const;
-
  private:
   friend class BlockDesc;
   friend class internal::EditGuard;
   friend struct internal::EditJournal;
+  friend struct internal::FileFields;
 
   size_t Checked(int idx) const {
     if (idx < 0 || idx >= NumBlocks()) ThrowNoBlock(idx);
@@ -370,6 +279,9 @@ class ProgramDesc {
   }
   void CopyFrom(const ProgramDesc& other);
   void Readopt();
+  void SetUnknownFields(std::string bytes);
+  void ClearBlocks();
+  bool MustSayParameters() const;
 
   std::vector<std::unique_ptr<BlockDesc>> blocks_;
   std::unordered_map<std::string, int64_t> name_counters_;
@@ -381,11 +293,11 @@ class ProgramDesc {
   // Each block's parent has a lower index, so that the root is above all.
   bool parents_first_ = true;
   std::optional<OpVersions> op_versions_;
-  std::string unknown_fields_;
+  std::string unknown_fields_;                // see FileFields
   internal::EditJournal* journal_ = nullptr;  // of the EditGuard that watches it
 };
 
-// Variables made by code that rewrites programs: training state and temporaries.
+// --- variables made by code that rewrites programs: training state and temporaries ---
 
 // Makes a persistable variable in the root blocks of both programs and appends an op to `startup`
 // that fills it with `value` (exactly, in float64 and integer types). Returns its name.
@@ -396,9 +308,9 @@ std::string MakeState(ProgramDesc& main, ProgramDesc& startup, const std::string
 std::string MakeTemporary(BlockDesc& block, const std::string& prefix, DType dtype,
                           const Shape& shape = {1});
 
-// Programs as text for people: one line per op, parameters with their sizes, and the order of a
-// training step.
-//
+// --- programs as text for people ---
+// A text has one line per op, parameters with their sizes, and the order of a training step.
+
 // Empty functions select everything and hide nothing.
 struct PrintOptions {
   int block = -1;  // print this one only

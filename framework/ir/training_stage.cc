@@ -67,15 +67,6 @@ Stage StageOfRole(const OpDesc& op) {
   return role & (kRpc | kDist) ? Stage::kCommunicate : Stage::kForward;
 }
 
-std::string FirstOutput(const OpDesc& op) {
-  std::string first;
-  op.AnyOutput([&](const std::string& name) {
-    first = name;
-    return true;
-  });
-  return first;
-}
-
 // The dense persistable variable of the root block that has this name where the op is.
 const VarDesc* StateOf(const OpDesc& op, const std::string& name) {
   const VarDesc* var = op.block()->program().Root().FindVar(name);
@@ -141,7 +132,7 @@ class PartCollector {
     if (op.HasInput("LearningRate")) AddRate(op.Input("LearningRate").front());
     if (!op.HasAttr(kTrainingPartAttr)) return;  // most ops
     const TrainingMark mark = MarkOf(op);
-    const std::string out = FirstOutput(op);
+    const std::string out = op.FirstOutput();
     if (IsPart(op, mark, out)) AddPart(op, mark, out);
   }
   // Clips by norm without a norm, a counter or a limit are left out.
@@ -222,7 +213,7 @@ const OpDesc* FindPart(const BlockDesc& block, TrainingStage stage, TrainingPart
   for (size_t i = 0; i < block.NumOps(); ++i) {
     const OpDesc& op = block.op(i);
     const TrainingMark mark = MarkOf(op);
-    if (mark.stage == stage && mark.part == part && IsPart(op, mark, FirstOutput(op))) return &op;
+    if (mark.stage == stage && mark.part == part && IsPart(op, mark, op.FirstOutput())) return &op;
   }
   return nullptr;
 }

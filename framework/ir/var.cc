@@ -1,4 +1,5 @@
 #include <coracle/framework/ir/edit_journal.h>
+#include <coracle/framework/ir/file_fields.h>
 #include <coracle/framework/ir/var.h>
 #include <fmt/format.h>
 
@@ -51,6 +52,9 @@ std::string VarMeta::ToString() const {
   return plain ? text : fmt::format("{} {}", coracle::ToString(type), text);
 }
 
+VarDesc::VarDesc(std::string name) : name_(std::move(name)) {}
+VarDesc::~VarDesc() = default;
+
 VarDesc::VarDesc(const VarDesc& other)
     : name_(other.name_),
       meta_(other.meta_),
@@ -75,12 +79,6 @@ TrainingAttr& VarDesc::MutableTraining() {
   Save();
   if (!training_) training_ = std::make_unique<TrainingAttr>();
   return *training_;
-}
-
-VarDesc::Wire& VarDesc::MutableWire() {
-  Save();
-  if (!wire_) wire_ = std::make_unique<Wire>();
-  return *wire_;
 }
 
 bool VarDesc::operator==(const VarDesc& other) const {

@@ -14,14 +14,11 @@
 
 namespace coracle {
 
-// Training settings of a variable, which Paddle keeps only in Python's memory. They are saved in an
-// extension of VarDesc (proto/training.proto), so that a reloaded program can be differentiated,
-// clipped and trained.
-
 class BlockDesc;
 inline namespace internal {
 struct EditJournal;
-}
+struct FileFields;
+}  // namespace internal
 
 // Clips the gradient of one variable inside backward, before the next gradient op reads it
 // ("error clip"). Immutable.
@@ -94,6 +91,9 @@ ErrorClipPtr LoadErrorClip(const Setting& setting);
 // not registered).
 Setting SaveErrorClip(const BaseErrorClipAttr& clip);
 
+// Training settings of a variable, which Paddle keeps only in Python's memory. They are saved in an
+// extension of VarDesc (proto/training.proto), so that a reloaded program can be differentiated,
+// clipped and trained.
 struct TrainingAttr {
   bool trainable = true;
   // Multiplies the learning rate of the optimizer.
@@ -143,9 +143,10 @@ struct VarMeta {
 
 class VarDesc {
  public:
-  explicit VarDesc(std::string name) : name_(std::move(name)) {}
+  explicit VarDesc(std::string name);
   VarDesc(const VarDesc& other);
   VarDesc& operator=(const VarDesc&) = delete;
+  ~VarDesc();
 
   const std::string& name() const { return name_; }
   size_t index() const { return index_; }  // position among the variables of its block
@@ -210,42 +211,12 @@ class VarDesc {
 
   bool operator==(const VarDesc& other) const;  // compares the meaning, not the bytes of the file
 
-  // For the codec only: contents of a file that the fields above do not represent, so that writing
-  // gives the same bytes.
-  struct Wire {
-    // A VarType message with more than the fields above; "" for the plain form.
-    std::string type_bytes;
-    std::string unknown_fields;  // of VarDesc, VarDesc.attrs included
-    bool lod_level_present = false;
-    bool operator==(const Wire&) const = default;
-  };
-  const Wire* wire() const { return wire_.get(); }
-  Wire& MutableWire();
-  std::optional<bool>& persistable_field() {
-    Save();
-    return persistable_;
-  }
-  std::optional<bool>& need_check_feed_field() {
-    Save();
-    return need_check_feed_;
-  }
-  std::optional<bool>& is_parameter_field() {
-    Save();
-    return is_parameter_;
-  }
-  std::optional<bool>& stop_gradient_field() {
-    Save();
-    return stop_gradient_;
-  }
-  const std::optional<bool>& persistable_field() const { return persistable_; }
-  const std::optional<bool>& need_check_feed_field() const { return need_check_feed_; }
-  const std::optional<bool>& is_parameter_field() const { return is_parameter_; }
-  const std::optional<bool>& stop_gradient_field() const { return stop_gradient_; }
-
  private:
   friend class BlockDesc;
   friend class ProgramDesc;
   friend struct internal::EditJournal;
+  friend struct internal::FileFields;
+  struct Wire;   // see file_fields.h
   void Save() {  // before a change
     if (block_) SaveIn(*block_);
   }

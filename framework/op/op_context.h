@@ -21,12 +21,11 @@
 
 namespace coracle {
 
-// InferContext: the interface of shape rules.
+// --- shape rules ---
 
-// GotValues: the values that violate a constraint, as text: "64 vs 32", "min 2, max 1".
-
-// A value may be preceded by its name: GotValues("min", 2, "max", 1). Literals and string_views are
-// names; a std::string is a finished text.
+// The values that violate a constraint, as text: "64 vs 32", "min 2, max 1". A value may be
+// preceded by its name: GotValues("min", 2, "max", 1). Literals and string_views are names; a
+// std::string is a finished text.
 class GotValues {
  public:
   template <class... T>
@@ -85,13 +84,41 @@ struct NeedsValue {
 // The same for level sizes of a LoD.
 struct NeedsLod {};
 
-class InferContext {
+// The slots and attrs of one op, or of one item of it (OpDef::MultiTensor): base of the contexts of
+// shape rules and kernels.
+class OpItem {
  public:
-  InferContext(const OpSpec& spec, const OpDesc& op, MetaTable& vars)
-      : spec_(spec), op_(op), vars_(vars) {}
-
   const OpSpec& spec() const { return spec_; }
   const OpDesc& op() const { return op_; }
+
+  // An absent optional slot, and one that holds only @EMPTY@, counts as absent.
+  bool HasInput(std::string_view slot) const { return op_.HasInput(slot); }
+  bool HasOutput(std::string_view slot) const { return op_.HasOutput(slot); }
+  size_t NumInputs(std::string_view slot) const { return op_.Input(slot).size(); }
+  size_t NumOutputs(std::string_view slot) const { return op_.Output(slot).size(); }
+
+  template <class T>
+  T Attr(std::string_view name) const {
+    return spec_.AttrOf<T>(op_, name);
+  }
+
+ protected:
+  OpItem(const OpSpec& spec, const OpDesc& op) : spec_(spec), op_(op) {}
+  size_t At(std::string_view slot, size_t i) const {
+    return item_ == 0 || spec_.IsShared(slot) ? i : item_ + i;
+  }
+
+  const OpSpec& spec_;
+  const OpDesc& op_;
+  size_t item_ = 0;
+};
+
+// What a shape rule gets.
+class InferContext : public OpItem {
+ public:
+  InferContext(const OpSpec& spec, const OpDesc& op, MetaTable& vars)
+      : OpItem(spec, op), vars_(vars) {}
+
   bool exact() const { return vars_.exact(); }
 
   // The context of one item of the op (OpDef::MultiTensor): in a slot that is not shared, index 0
@@ -101,12 +128,6 @@ class InferContext {
     view.item_ = item;
     return view;
   }
-
-  // An absent optional slot, and one that holds only @EMPTY@, counts as absent.
-  bool HasInput(std::string_view slot) const { return op_.HasInput(slot); }
-  bool HasOutput(std::string_view slot) const { return op_.HasOutput(slot); }
-  size_t NumInputs(std::string_view slot) const { return op_.Input(slot).size(); }
-  size_t NumOutputs(std::string_view slot) const { return op_.Output(slot).size(); }
 
   // Static type of an input; throws if the slot is absent or the variable undefined.
   const VarMeta& Input(std::string_view slot, size_t i = 0) const;
@@ -122,11 +143,6 @@ class InferContext {
   // more elements than a shape may have.
   void SetOutput(std::string_view slot, const VarMeta& meta, size_t i = 0);
   void SetOutput(std::string_view slot, DType dtype, const Shape& shape, size_t i = 0);
-
-  template <class T>
-  T Attr(std::string_view name) const {
-    return spec_.AttrOf<T>(op_, name);
-  }
 
   // The elements of an input if they are known now; else nullptr, or throws NeedsValue like Value.
   const Tensor* Constant(std::string_view slot, size_t i = 0) const;
@@ -161,14 +177,8 @@ class InferContext {
 
  private:
   [[noreturn]] void FailWith(std::string_view id, const GotValues& got) const;
-  size_t At(std::string_view slot, size_t i) const {
-    return item_ == 0 || spec_.IsShared(slot) ? i : item_ + i;
-  }
 
-  const OpSpec& spec_;
-  const OpDesc& op_;
   MetaTable& vars_;
-  size_t item_ = 0;
 };
 
 // Reports an output whose type the shape rule did not set: a program may list more variables in a
@@ -180,10 +190,9 @@ std::string DescribeOperands(const OpDesc& op, const MetaTable& vars);
 
 // Runs the shape rule of `op` on the variables of its block: looks inputs up recursively, and makes
 // missing outputs in the op's block. Throws kNotFound for an unknown op type.
-class OpRegistry;
 void InferOp(BlockDesc& block, const OpDesc& op, const OpRegistry& ops);
 
-// PrepareContext: the interface through which an op is prepared for a plan.
+// --- how an op is prepared for a plan ---
 
 inline namespace internal {
 class FileAccess;
@@ -227,7 +236,7 @@ class ArgTable {
   virtual const Tensor* Constant(const std::string& name) = 0;
   // See PrepareContext.
   virtual std::shared_ptr<const Tensor> Packed(const std::string& name, const PackedLayout& layout);
-  // The files that the program's user lets it access.
+  // For Coracle's own code: the files that the program's user lets it access.
   virtual FileAccess files() const;
   // See PrepareContext. This default chooses by the fixed rules.
   virtual Kernel Choose(const PrepareContext& context, const std::vector<TensorArg>& tensors,
@@ -235,17 +244,15 @@ class ArgTable {
   virtual void NoteKernel(const std::string&) {}
 };
 
-class PrepareContext {
+// What the function that prepares a kernel gets.
+class PrepareContext : public OpItem {
  public:
   PrepareContext(const OpSpec& spec, const OpDesc& op, ArgTable& args)
-      : spec_(spec), op_(op), args_(args) {}
+      : OpItem(spec, op), args_(args) {}
 
   // The same op with other args.
-  PrepareContext(const PrepareContext& like, ArgTable& args)
-      : spec_(like.spec_), op_(like.op_), args_(args), item_(like.item_) {}
+  PrepareContext(const PrepareContext& like, ArgTable& args) : OpItem(like), args_(args) {}
 
-  const OpSpec& spec() const { return spec_; }
-  const OpDesc& op() const { return op_; }
   ArgTable& args() const { return args_; }
 
   // The context of one item of the op (OpDef::MultiTensor): in a slot that is not shared, index 0
@@ -257,20 +264,11 @@ class PrepareContext {
     return view;
   }
 
-  bool HasInput(std::string_view slot) const { return op_.HasInput(slot); }
-  bool HasOutput(std::string_view slot) const { return op_.HasOutput(slot); }
-  size_t NumInputs(std::string_view slot) const { return op_.Input(slot).size(); }
-  size_t NumOutputs(std::string_view slot) const { return op_.Output(slot).size(); }
   // The arg converts to false if the slot is absent, has no variable i, or has @EMPTY@ there.
   TensorArg Input(std::string_view slot, size_t i = 0) const;
   TensorArg Output(std::string_view slot, size_t i = 0) const;
   std::vector<TensorArg> Inputs(std::string_view slot) const;
   std::vector<TensorArg> Outputs(std::string_view slot) const;
-
-  template <class T>
-  T Attr(std::string_view name) const {
-    return spec_.AttrOf<T>(op_, name);
-  }
 
   // Uninitialised memory that this op owns while its kernel runs.
   TensorArg Scratch(DType dtype, const Shape& shape) const { return args_.Scratch(dtype, shape); }
@@ -298,7 +296,7 @@ class PrepareContext {
   bool HasGradientBlock(std::string_view attr) const {
     return args_.HasGradientBlock(Attr<BlockRef>(attr));
   }
-  // The files that the program may access, for an op with OpDef::NamesFile.
+  // For Coracle's own code: the files that the program may access, for an op with OpDef::NamesFile.
   FileAccess files() const;
   // The stream of the op's random draws, derived from the name of its output variable (rng.h).
   uint64_t RandomStream(std::string_view output_slot) const;
@@ -320,21 +318,10 @@ class PrepareContext {
   [[noreturn]] void Unsupported(const std::string& what) const;
 
  private:
-  size_t At(std::string_view slot, size_t i) const {
-    return item_ == 0 || spec_.IsShared(slot) ? i : item_ + i;
-  }
-
-  const OpSpec& spec_;
-  const OpDesc& op_;
   ArgTable& args_;
-  size_t item_ = 0;
 };
 
-// GradientContext: the interface of gradient rules. A rule appends ops that compute the gradients
-// of the op's inputs from the gradients of its outputs; the caller (backward/) accumulates and
-// prunes them. With operators/operators.h a rule reads like its formula:
-//
-//   g.Set("X", 2.0 * g.Grad("Out") * (g.In("X") - g.In("Y")));
+// --- gradient rules ---
 
 inline namespace internal {
 class GradientStage;
@@ -377,6 +364,11 @@ struct GradientBlock {
   static std::string Find(const std::vector<Value>& values, std::string_view var);
 };
 
+// The interface of gradient rules. A rule appends ops that compute the gradients of the op's inputs
+// from the gradients of its outputs; the caller (backward/) accumulates and prunes them. With
+// operators/operators.h a rule reads like its formula:
+//
+//   g.Set("X", 2.0 * g.Grad("Out") * (g.In("X") - g.In("Y")));
 class GradientContext {
  public:
   // `forward_op` is the op; `op` is the op itself or a renamed copy. `output_grads` has a name for

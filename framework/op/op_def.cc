@@ -1,5 +1,5 @@
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/op/kernel_choice.h>
+#include <coracle/framework/op/kernel/kernel_choice.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_def.h>
 #include <fmt/format.h>
@@ -261,8 +261,18 @@ OpDef& OpDef::ShapeOnly() {
   return *this;
 }
 
+OpDef& OpDef::Strings() {
+  spec_.strings = true;
+  return *this;
+}
+
 OpDef& OpDef::Random() {
   spec_.random = true;
+  return *this;
+}
+
+OpDef& OpDef::ForRanks() {
+  spec_.for_ranks = true;
   return *this;
 }
 

@@ -21,17 +21,17 @@
 
 namespace coracle {
 
-// RowTrait: how the rows of a batch pass through an op, as OpDef::Rows declares it. distribute/
-// reads it to combine what several machines compute from their parts of a batch.
-
 class OpDesc;
 struct OpSpec;
+
+// --- how the rows of a batch pass through an op ---
 
 enum class RowRule : uint8_t {
   kUndeclared,
   // A row of an output depends on the same row of the inputs only. The shape rule shows where the
-  // output keeps the rows. Rows do mix if an attr (axis, dim, ...) names their axis, if the inputs
-  // in OpDef::Tables have rows, and if twice the input rows do not give twice the output rows.
+  // output keeps the rows. Rows count as mixed if any of these holds: an attr (axis, dim, ...)
+  // names the axis of the rows; an input listed in OpDef::Tables has rows; doubling the input rows
+  // does not double the output rows.
   kEach,
   kMoves,      // elements move, and rows stay together; attrs name no axis to work along
   kMixes,      // an output may depend on several rows
@@ -55,12 +55,14 @@ struct RowEffect {
   RowEffect(RowRule r, std::string_view slot = "X") : rule(r), of(slot) {}  // NOLINT: from a rule
 
   RowRule rule;
-  // For kMean: the input whose elements the mean is over. If an output of the op is named instead,
-  // parts weigh by its value, which is a sum over the rows.
+  // For kMean: the input whose elements the mean is over. It may instead name an output that is a
+  // sum over the rows. Each rank's mean is then weighted by that output's value.
   std::string of;
 };
 using RowsFn = std::function<RowEffect(const RowQuery&)>;
 
+// As OpDef::Rows declares it. distribute/ reads it to combine what several machines compute from
+// their parts of a batch.
 struct RowTrait {
   RowEffect effect = RowRule::kUndeclared;
   RowsFn fn;                        // if given, it decides instead of `effect`
@@ -72,16 +74,13 @@ struct RowTrait {
 
 // The declared effect on an output. Without a declaration, kEach for elementwise and gradient ops.
 RowEffect RowEffectOf(const RowQuery& query);
-// Whether the op declares its rows, or does not need to: elementwise ops, gradient ops (*_grad),
-// feed, fetch, and ops that run a block, whose inner ops decide.
-bool HasRowTrait(const OpSpec& spec);
 // The inputs that the op is linear in together with `slot`, which is among them; {} if it is not
 // linear in the slot. An op that only moves elements is linear in its first input.
 std::vector<std::string> LinearWith(const OpSpec& spec, std::string_view slot);
 
-// Kernels. An op is prepared once per plan (names, attrs, shapes); its kernel then runs in
-// every step.
-//
+// --- kernels ---
+// An op is prepared once per plan (names, attrs, shapes); its kernel then runs in every step.
+
 // One variable of a prepared op: its place in a workspace, and its static type. Converts to false
 // if it is absent.
 struct TensorArg {
@@ -136,8 +135,8 @@ class Workspace {
   uint64_t seed() const { return seed_; }
   uint64_t step() const { return step_; }
 
-  // Through it the ranks of a distributed run exchange tensors; nullptr if one rank runs
-  // the program.
+  // For Coracle's own code: through it the ranks of a distributed run exchange tensors. nullptr if
+  // one rank runs the program.
   CommContext* comm() const { return comm_; }
 
  protected:
@@ -160,6 +159,8 @@ enum class KernelMode {
   kAuto,       // the fast kernel if there is one
   kReference,  // plain loops only
 };
+
+// --- declarations ---
 
 class GradientContext;
 class InferContext;
@@ -239,11 +240,10 @@ using SlotPairs = std::vector<std::pair<std::string, std::string>>;  // (input, 
 
 inline namespace internal {
 class ExpandContext;
-}
-using ExpandFn = std::function<void(ExpandContext&)>;
-inline namespace internal {
 class OpShapes;
-}
+}  // namespace internal
+// For Coracle's own code.
+using ExpandFn = std::function<void(ExpandContext&)>;
 using MultiplyAddsFn = std::function<double(const OpShapes&)>;
 
 // How an attr says which axes an op works on.
@@ -303,7 +303,8 @@ struct OpSpec {
   bool each_image = false;
   bool elementwise = false, multi_tensor = false, run_time_shape = false, shape_only = false;
   bool random = false, side_effect = false, takes_any_value = false;
-  bool no_lod = false, makes_lod = false;
+  bool no_lod = false, makes_lod = false, for_ranks = false;
+  bool strings = false;
 
   bool HasGradient() const { return static_cast<bool>(gradient); }
   bool HasReferenceKernel() const { return static_cast<bool>(reference); }
@@ -316,6 +317,7 @@ struct OpSpec {
   const ConstraintDef* FindConstraint(std::string_view id) const;
   // Whether every input may hold any kind of value, as for an op that runs a block.
   bool TakesAnyValue() const;
+  bool TakesStrings() const;
   // Whether the input may hold a value of this kind.
   bool SlotTakes(std::string_view input, VarType type) const;
   bool IsShared(std::string_view slot) const;  // of an op with multi_tensor
@@ -489,10 +491,10 @@ class OpDef {
   // reference kernel then runs.
   OpDef& Fast(PrepareFn fn);
 
-  // Instead of kernels and a gradient: `fn` writes the ops that this op joins, which have one of
-  // `types` (see expansion.h). They replace the op before backward differentiates a program and
-  // before a program runs. The element type is float32 or float64, as with kernels; 16-bit floats
-  // are also accepted.
+  // For Coracle's own code (see expansion.h), instead of kernels and a gradient: `fn` writes the
+  // ops that this op joins, which have one of `types`. They replace the op before backward
+  // differentiates a program and before a program runs. The element type is float32 or float64, as
+  // with kernels; 16-bit floats are also accepted.
   OpDef& Expands(const NameList& types, ExpandFn fn);
 
   // --- traits ---
@@ -513,11 +515,11 @@ class OpDef {
   OpDef& Axes(std::string_view attr = "", AxesAttr kind = AxesAttr::kAxes);
   // Each image [i, ...] of the outputs depends only on image i of the inputs with several images.
   OpDef& EachImage();
-  // The number of multiply-adds of the op; `fn` gets the shapes and attrs (op_shapes.h). The
-  // gradient of each of the slots in `factors` costs as many again.
+  // For Coracle's own code: the number of multiply-adds of the op; `fn` gets the shapes and attrs
+  // (op_shapes.h). The gradient of each of the slots in `factors` costs as many again.
   OpDef& MultiplyAdds(const NameList& factors, MultiplyAddsFn fn);
-  // How the rows of a batch pass through the op (rows.h). The second form is for ops whose attrs
-  // decide; `text` explains it in docs/ops. `of`: RowEffect::of.
+  // How the rows of a batch pass through the op (RowRule above). The second form is for ops whose
+  // attrs decide; `text` explains it in docs/ops. `of`: RowEffect::of.
   OpDef& Rows(RowRule rule, std::string_view of = "X");
   OpDef& Rows(RowsFn fn, std::string_view text);
   // Inputs such as weights and tables: every output row may depend on all their rows.
@@ -540,11 +542,18 @@ class OpDef {
   OpDef& LodFrom(std::string_view input);  // takes the LoD of this input
   // The output has no LoD if the attr (a number or a list) names axis 0.
   OpDef& LodUnlessAxis(std::string_view attr);
-  OpDef& NoLod();       // the outputs have no LoD
-  OpDef& MakesLod();    // the kernel makes the LoD: Workspace::OutputLod
-  OpDef& ShapeOnly();   // reads its inputs' shapes and dtypes, never their elements
-  OpDef& Random();      // draws random numbers
+  OpDef& NoLod();      // the outputs have no LoD
+  OpDef& MakesLod();   // the kernel makes the LoD: Workspace::OutputLod
+  OpDef& ShapeOnly();  // reads its inputs' shapes and dtypes, never their elements
+  OpDef& Random();     // draws random numbers
+  // Its kernels can take tensors of strings: they move whole elements and make none, or know
+  // strings. No other op gets any.
+  OpDef& Strings();
   OpDef& SideEffect();  // must run even if nothing reads its outputs (print, save)
+  // The op exchanges with other ranks, depends on its rank, or sets up exchanges, so a run of
+  // several ranks needs a communicator. An op with the attr ring_id, which Paddle's exchanging ops
+  // have, is one without this.
+  OpDef& ForRanks();
   // The op reads or writes the file that this string attr names, unless the bool attr `unless` is
   // true. Its kernels must access the file through PrepareContext::files, since a program may only
   // access files that its user allows.

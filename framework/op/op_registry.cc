@@ -1,7 +1,7 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/op/check/refused_ops.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/refused_ops.h>
 #include <fmt/format.h>
 
 #include <algorithm>

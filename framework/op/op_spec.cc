@@ -1,7 +1,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/origin.h>
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/op/attr_limits.h>
+#include <coracle/framework/op/check/attr_limits.h>
 #include <coracle/framework/op/op_def.h>
 #include <fmt/format.h>
 
@@ -57,12 +57,21 @@ std::string OpSpec::Documentation() const {
   return text;
 }
 
-// The kernels of most ops support only dense tensors.
-bool OpSpec::TakesAnyValue() const {
-  if (side_effect || takes_any_value) return true;
+namespace {
+
+bool HasBlockAttr(const std::vector<AttrDef>& attrs) {
   return std::any_of(attrs.begin(), attrs.end(),
                      [](const AttrDef& attr) { return attr.type == AttrType::kBlock; });
 }
+
+}  // namespace
+
+// The kernels of most ops support only dense tensors.
+bool OpSpec::TakesStrings() const {
+  return strings || kind != OpKind::kCompute || HasBlockAttr(attrs);
+}
+
+bool OpSpec::TakesAnyValue() const { return side_effect || takes_any_value || HasBlockAttr(attrs); }
 
 bool OpSpec::SlotTakes(std::string_view input, VarType value) const {
   const SlotDef* slot = FindInput(input);
@@ -183,7 +192,10 @@ std::string Locate(const OpDesc& op) {
     text = fmt::format("op {}", op.type());
   }
   std::string site = op.creation_site();
-  return site.empty() ? text : fmt::format("{}, from {}", text, site);
+  if (!site.empty()) return fmt::format("{}, from {}", text, site);
+  const Attribute* scope = op.FindAttr(kOpNamescopeAttr);
+  const auto* layer = scope ? std::get_if<std::string>(scope) : nullptr;
+  return layer && layer->size() > 1 ? fmt::format("{}, in {}", text, *layer) : text;
 }
 
 }  // namespace coracle

@@ -1,4 +1,4 @@
-#include <coracle/framework/op/name_attrs.h>
+#include <coracle/framework/op/check/name_attrs.h>
 #include <coracle/framework/op/outer_names.h>
 
 #include <algorithm>

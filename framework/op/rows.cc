@@ -16,11 +16,6 @@ RowEffect RowEffectOf(const RowQuery& query) {
   return query.spec.elementwise || IsGradientOp(query.spec) ? RowRule::kEach : RowRule::kUndeclared;
 }
 
-bool HasRowTrait(const OpSpec& spec) {
-  return spec.rows.fn || spec.rows.effect.rule != RowRule::kUndeclared || spec.elementwise ||
-         IsGradientOp(spec) || spec.kind != OpKind::kCompute || spec.block.runs != BlockRuns::kNone;
-}
-
 std::vector<std::string> LinearWith(const OpSpec& spec, std::string_view slot) {
   for (const std::vector<std::string>& slots : spec.rows.linear)
     if (std::find(slots.begin(), slots.end(), slot) != slots.end()) return slots;

@@ -8,7 +8,7 @@
 
 namespace coracle {
 
-namespace internal {
+inline namespace internal {
 struct WriterState {
   BlockDesc* block;
   const OpRegistry* ops;

@@ -11,11 +11,12 @@ namespace coracle::inline internal {
 using complex64 = std::complex<float>;
 using complex128 = std::complex<double>;
 
-// Like DispatchDType, with complex types too.
+// Like DispatchDType, with complex types and uint64 too.
 template <class F>
 decltype(auto) DispatchAnyDType(DType dtype, F&& f) {
   if (dtype == DType::kComplex64) return f.template operator()<complex64>();
   if (dtype == DType::kComplex128) return f.template operator()<complex128>();
+  if (dtype == DType::kUInt64) return f.template operator()<uint64_t>();
   return DispatchDType(dtype, std::forward<F>(f));
 }
 

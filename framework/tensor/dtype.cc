@@ -21,11 +21,13 @@ constexpr Row kRows[] = {
     {DType::kFloat16, "float16", "FP16", 2},
     {DType::kFloat32, "float32", "FP32", 4},
     {DType::kFloat64, "float64", "FP64", 8},
+    {DType::kUInt64, "uint64", "SIZE_T", 8},
     {DType::kUInt8, "uint8", "UINT8", 1},
     {DType::kInt8, "int8", "INT8", 1},
     {DType::kBFloat16, "bfloat16", "BF16", 2},
     {DType::kComplex64, "complex64", "COMPLEX64", 8},
     {DType::kComplex128, "complex128", "COMPLEX128", 16},
+    {DType::kString, "string", "STRING", sizeof(StringRef)},
 };
 
 const Row* Find(DType dtype) {
@@ -55,7 +57,8 @@ bool IsFloating(DType dtype) {
 }
 
 bool IsInteger(DType dtype) {
-  return IsValid(dtype) && !IsFloating(dtype) && !IsComplex(dtype) && dtype != DType::kBool;
+  return IsValid(dtype) && !IsFloating(dtype) && !IsComplex(dtype) && dtype != DType::kBool &&
+         dtype != DType::kString;
 }
 
 bool IsComplex(DType dtype) { return dtype == DType::kComplex64 || dtype == DType::kComplex128; }
@@ -69,9 +72,10 @@ DType ComplexOf(DType dtype) {
   return RealOf(dtype) == DType::kFloat64 ? DType::kComplex128 : DType::kComplex64;
 }
 
-void ThrowComplex(DType dtype) {
+void ThrowElements(DType dtype) {
+  const char* mend = IsComplex(dtype) ? "; real ones are" : "";
   throw Error(ErrorCode::kUnimplemented,
-              std::string(ToString(dtype)) + " elements are not supported here; real ones are");
+              std::string(ToString(dtype)) + " elements are not supported here" + mend);
 }
 
 bool ParseDType(std::string_view name, DType* dtype) {

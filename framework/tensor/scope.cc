@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/tensor/string_arena.h>
 #include <coracle/framework/tensor/tensor.h>
 #include <fmt/format.h>
 
@@ -93,6 +94,7 @@ Scope Scope::Clone() const {
 VarValue CloneValue(const VarValue& value) {
   VarValue copy;
   CopyValue(value, &copy);
+  OwnStrings(copy);
   return copy;
 }
 

@@ -5,6 +5,7 @@
 #include <coracle/framework/tensor/complex.h>
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/framework/tensor/slab.h>
+#include <coracle/framework/tensor/string_arena.h>
 #include <coracle/framework/tensor/tensor.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -44,13 +45,21 @@ uint64_t FirstVersion() {
   return (memories.fetch_add(1, std::memory_order_relaxed) + 1) << 32;
 }
 
+// During a run, other elements may still refer to the bytes.
+void DropStrings(std::shared_ptr<void> bytes) {
+  if (StringArena* arena = StringArena::Current()) arena->Keep(std::move(bytes));
+}
+
 struct Release {
   std::shared_ptr<ResourceLimits> limits;
   size_t bytes;
   uint64_t version = FirstVersion();
   // The chunk that the memory is part of, if any.
   std::shared_ptr<void> chunk = {};
+  // The bytes of the elements, if the memory belongs to a tensor of strings.
+  std::shared_ptr<void> strings = {};
   void operator()(void* data) {
+    if (strings) DropStrings(std::move(strings));
     if (!chunk) std::free(data);
     chunk.reset();  // at once, since watchers of the memory keep this object alive
     if (limits) limits->Release(bytes);
@@ -85,6 +94,32 @@ std::shared_ptr<void> Allocate(size_t bytes, What&& what) {
 uint64_t* VersionAt(const std::shared_ptr<void>& memory) {
   auto* release = memory ? std::get_deleter<Release>(memory) : nullptr;
   return release ? &release->version : nullptr;
+}
+
+// Makes `to` copies of the elements whose bytes belong to `memory`, their memory. Elements that
+// follow each other and share their bytes, as a broadcast makes them, share the copy too.
+void CopyStrings(const StringRef* from, int64_t n, StringRef* to,
+                 const std::shared_ptr<void>& memory) {
+  const auto is_new = [&](int64_t i) {
+    return i == 0 || from[i].data != from[i - 1].data || from[i].size != from[i - 1].size;
+  };
+  uint64_t total = 0;
+  for (int64_t i = 0; i < n; ++i) total += is_new(i) ? from[i].size : 0;
+  std::shared_ptr<void> bytes = AllocateBytes(total, "strings");
+  auto* at = static_cast<char*>(bytes.get());
+  for (int64_t i = 0; i < n; ++i) {
+    const StringRef element = from[i];
+    if (!is_new(i)) {
+      to[i] = to[i - 1];
+      continue;
+    }
+    to[i] = {element.size > 0 ? at : nullptr, element.size};
+    if (element.size > 0) std::memcpy(at, element.data, element.size);
+    at += element.size;
+  }
+  auto* release = std::get_deleter<Release>(memory);
+  if (release->strings) DropStrings(std::move(release->strings));
+  release->strings = std::move(bytes);
 }
 
 template <class From, class To>
@@ -128,6 +163,7 @@ Tensor::Tensor(DType dtype, const Shape& shape) : dtype_(dtype), shape_(shape) {
     data_ = owner_.get();
     capacity_ = nbytes();
     version_ = VersionAt(owner_);
+    if (dtype == DType::kString) std::memset(data_, 0, nbytes());
   }
 }
 
@@ -176,11 +212,17 @@ void Tensor::Resize(DType dtype, const Shape& shape) {
   shape_ = shape;
   numel_ = shape.numel();
   lod_.clear();
+  if (dtype == DType::kString && numel_ > 0) std::memset(data_, 0, nbytes());
 }
 
 void Tensor::CopyFrom(const Tensor& from) {
   if (this == &from) return;
   const bool same = dtype_ == from.dtype_ && shape_ == from.shape_;
+  const bool owns = from.dtype_ == DType::kString && !StringArena::Current();
+  if (owns && !(same && capacity_ > 0 && owner_.use_count() == 1)) {
+    *this = from.Clone();
+    return;
+  }
   if (numel_ > 0 && data_ == from.data_ && !(same && capacity_ == 0)) {
     *this = from.Clone();
     return;
@@ -188,7 +230,11 @@ void Tensor::CopyFrom(const Tensor& from) {
   if (!(same && capacity_ == 0 && data_)) Resize(from.dtype_, from.shape_);
   if (numel_ > 0 && data_ != from.data_) {
     MarkWritten();
-    std::memcpy(data_, from.data_, nbytes());
+    if (owns)
+      CopyStrings(static_cast<const StringRef*>(from.data_), numel_, static_cast<StringRef*>(data_),
+                  owner_);
+    else
+      std::memcpy(data_, from.data_, nbytes());
   }
   lod_ = from.lod_;
 }
@@ -212,9 +258,31 @@ Tensor Tensor::View(DType dtype, const Shape& shape, void* data, std::shared_ptr
 
 Tensor Tensor::Clone() const {
   Tensor copy(dtype_, shape_);
-  if (numel_ > 0) std::memcpy(copy.data_, data_, nbytes());
+  if (numel_ > 0 && dtype_ == DType::kString)
+    CopyStrings(static_cast<const StringRef*>(data_), numel_, static_cast<StringRef*>(copy.data_),
+                copy.owner_);
+  else if (numel_ > 0)
+    std::memcpy(copy.data_, data_, nbytes());
   copy.lod_ = lod_;
   return copy;
+}
+
+Tensor Tensor::OfStrings(const Shape& shape, std::span<const std::string> values) {
+  if (static_cast<size_t>(shape.numel()) != values.size()) {
+    ThrowInvalid(fmt::format("a tensor of shape {} needs {} strings, got {}", shape.ToString(),
+                             shape.numel(), values.size()));
+  }
+  std::vector<StringRef> elements;
+  elements.reserve(values.size());
+  for (const std::string& value : values) elements.push_back({value.data(), value.size()});
+  return View(DType::kString, shape, elements.data()).Clone();
+}
+
+std::vector<std::string> Tensor::Strings() const {
+  std::vector<std::string> values;
+  values.reserve(static_cast<size_t>(numel_));
+  for (const StringRef& element : span<StringRef>()) values.emplace_back(element.view());
+  return values;
 }
 
 Tensor Tensor::Reshaped(const Shape& shape) const {
@@ -229,6 +297,7 @@ Tensor Tensor::Reshaped(const Shape& shape) const {
 Tensor Tensor::Cast(DType dtype) const {
   Tensor out(dtype, shape_);
   out.lod_ = lod_;
+  if (dtype_ == DType::kString && dtype == DType::kString) return Clone();
   if (IsHalf(dtype_) && dtype == DType::kFloat32) {
     HalfToFloat(dtype_, data_, static_cast<float*>(out.data_), numel_);
     return out;
@@ -435,6 +504,12 @@ std::vector<int64_t> LevelSizes(const LoD& lod) {
 }
 
 bool BitEqual(const Tensor& a, const Tensor& b) {
+  if (a.dtype() == DType::kString && b.dtype() == DType::kString) {
+    const auto x = a.span<StringRef>(), y = b.span<StringRef>();
+    return a.shape() == b.shape() &&
+           std::equal(x.begin(), x.end(), y.begin(),
+                      [](const StringRef& p, const StringRef& q) { return p.view() == q.view(); });
+  }
   return a.dtype() == b.dtype() && a.shape() == b.shape() &&
          (a.empty() || std::memcmp(a.raw(), b.raw(), a.nbytes()) == 0);
 }

@@ -23,12 +23,10 @@
 
 namespace coracle {
 
-// Element types. The numbers are VarType.Type's of framework.proto, so that conversions are casts.
+// --- element types ---
 
-// 16-bit floating-point storage types. Arithmetic is done in float: convert, compute, convert back
-// (round to nearest even).
-
-// IEEE 754 binary16.
+// IEEE 754 binary16. The 16-bit floating-point types are for storage: arithmetic is done in float
+// and rounded back to the nearest value, ties to even.
 struct float16 {
   uint16_t bits = 0;
   float16() = default;
@@ -81,6 +79,7 @@ struct bfloat16 {
   }
 };
 
+// The numbers are VarType.Type's of framework.proto, so that conversions are casts.
 enum class DType : int32_t {
   kBool = 0,
   kInt16 = 1,
@@ -89,11 +88,13 @@ enum class DType : int32_t {
   kFloat16 = 4,
   kFloat32 = 5,
   kFloat64 = 6,
+  kUInt64 = 19,  // SIZE_T
   kUInt8 = 20,
   kInt8 = 21,
   kBFloat16 = 22,
   kComplex64 = 23,
   kComplex128 = 24,
+  kString = 25,
 };
 
 const char* ToString(DType dtype);  // "float32"; "dtype(N)" numbers print as "unknown"
@@ -105,6 +106,15 @@ bool IsComplex(DType dtype);        // complex64, complex128
 DType RealOf(DType dtype);          // float32 of complex64, float64 of complex128, else dtype
 DType ComplexOf(DType dtype);       // complex128 of float64 and complex128, else complex64
 bool ParseDType(std::string_view name, DType* dtype);  // "float32", "FP32", "INT64", ... any case
+
+// An element of a tensor of strings: bytes in memory of somebody else, whatever their encoding.
+// Zero bytes are the empty string, so that memory which was cleared holds valid elements. See
+// string_arena.h for who owns the bytes.
+struct StringRef {
+  const char* data = nullptr;
+  uint64_t size = 0;
+  std::string_view view() const { return {data, size}; }
+};
 
 inline namespace internal {
 // std::complex<R>, told by its members: <complex> would add a fifth to the compile time of a file.
@@ -132,6 +142,10 @@ constexpr DType DTypeOf() {
     return DType::kInt32;
   else if constexpr (std::same_as<T, int64_t>)
     return DType::kInt64;
+  else if constexpr (std::same_as<T, uint64_t>)
+    return DType::kUInt64;
+  else if constexpr (std::same_as<T, StringRef>)
+    return DType::kString;
   else if constexpr (std::same_as<T, float16>)
     return DType::kFloat16;
   else if constexpr (std::same_as<T, bfloat16>)
@@ -148,11 +162,11 @@ constexpr DType DTypeOf() {
     static_assert(kNoElement<T>, "no dtype has elements of this C++ type");
 }
 
-// Throws kUnimplemented, for complex elements where only real ones are supported.
-[[noreturn]] void ThrowComplex(DType dtype);
+// Throws kUnimplemented: "complex64 elements are not supported here".
+[[noreturn]] void ThrowElements(DType dtype);
 
 // Calls f.template operator()<T>() with the C++ type of `dtype` and returns its result. Throws
-// kUnimplemented if `dtype` is complex.
+// kUnimplemented if `dtype` is complex, uint64 or string: few kernels compute on these.
 template <class F>
 decltype(auto) DispatchDType(DType dtype, F&& f) {
   switch (dtype) {
@@ -178,7 +192,9 @@ decltype(auto) DispatchDType(DType dtype, F&& f) {
       return f.template operator()<double>();
     case DType::kComplex64:
     case DType::kComplex128:
-      ThrowComplex(dtype);
+    case DType::kUInt64:
+    case DType::kString:
+      ThrowElements(dtype);
   }
   throw InternalError("dispatch on an unknown dtype");
 }
@@ -242,7 +258,8 @@ class Tensor {
   Tensor& operator=(const Tensor&) = default;
   Tensor(Tensor&& other) noexcept;  // leaves `other` like Tensor()
   Tensor& operator=(Tensor&& other) noexcept;
-  // Uninitialised elements. Throws kInvalidArgument for an unknown dtype or dimension, and
+  // Uninitialised elements; of strings, empty ones. Throws kInvalidArgument for an unknown dtype or
+  // dimension, and
   // OutOfMemory if the thread's ResourceLimits or the system refuse the memory.
   Tensor(DType dtype, const Shape& shape);
 
@@ -259,6 +276,10 @@ class Tensor {
   }
   template <class T>
   static Tensor Full(const Shape& shape, T value);
+  // A tensor of strings, with copies of their bytes. Throws like Of.
+  static Tensor OfStrings(const Shape& shape, std::span<const std::string> values);
+  // The elements of a tensor of strings.
+  std::vector<std::string> Strings() const;
   // A view of elements that `owner` keeps alive (or the caller, if `owner` is empty). If `owner` is
   // the memory of a tensor, the view shares its version.
   static Tensor View(DType dtype, const Shape& shape, void* data, std::shared_ptr<void> owner = {});
@@ -369,7 +390,8 @@ std::shared_ptr<void> AllocateBytes(uint64_t bytes, const char* what);
 // Bytes of the elements, without overflow. Throws like Shape::numel.
 uint64_t ByteSize(DType dtype, const Shape& shape);
 
-// Same dtype, shape and bytes (so a nan equals itself, and 0.0 differs from -0.0).
+// Same dtype, shape and bytes (so a nan equals itself, and 0.0 differs from -0.0); strings are
+// equal if their characters are.
 bool BitEqual(const Tensor& a, const Tensor& b);
 
 // A sparse tensor with `height` rows (slices along the first dimension), of which only `rows` are

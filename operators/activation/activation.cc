@@ -5,7 +5,9 @@
 #include <coracle/operators/activation/activation_formulas.h>
 #include <coracle/operators/kernels/lane_kernel.h>
 #include <coracle/operators/operators.h>
+#include <coracle/operators/rules/op_version.h>
 #include <coracle/operators/rules/same_type.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <span>
@@ -30,6 +32,8 @@ struct RowData {
   OpPrecision precision;
   std::optional<simd::Unary> simd, simd_with_flag;
   const char *flag, *flag_doc;  // the attr that chooses F::WithFlag, if any
+  const char* version0;         // the formula of version 0 of the op, if it was another
+  float same_from, same_to;
 };
 template <class F>
 RowData DataOf() {
@@ -55,7 +59,10 @@ RowData DataOf() {
           .simd = F::kSimd,
           .simd_with_flag = with_flag,
           .flag = F::kFlag,
-          .flag_doc = F::kFlagDoc};
+          .flag_doc = F::kFlagDoc,
+          .version0 = F::kVersion0,
+          .same_from = F::kSameFrom,
+          .same_to = F::kSameTo};
 }
 
 // out[i] = f(inputs[..][i]) for n elements.
@@ -147,7 +154,7 @@ Kernel LoopKernel(const PrepareContext& ctx, const RowData& row,
   };
 }
 
-// | for complex X.
+// |X| for complex X: the modulus of each element.
 template <class T>
 Kernel ComplexAbs(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
@@ -222,7 +229,16 @@ void CheckFactor(InferContext& ctx, const char* like) {
               "FactorTensor", dtype, like, ctx.InputDType(like));
 }
 
-void InferValue(InferContext& ctx) {
+// Refuses the attr of a program that was made for another formula.
+void CheckVersion(InferContext& ctx, const RowData& row) {
+  if (!row.version0) return;
+  const float attr = ctx.Attr<float>(row.attrs[0].name);
+  if (attr >= row.same_from && attr <= row.same_to) return;
+  ctx.Require("C5", VersionOf(ctx.op()) != 0, row.attrs[0].name, attr);
+}
+
+void InferValue(InferContext& ctx, const RowData& row) {
+  CheckVersion(ctx, row);
   CheckFactor(ctx, "X");
   VarMeta out = ctx.Input("X");
   out.dtype = RealOf(out.dtype);
@@ -320,7 +336,12 @@ OpDef DeclareValue(const RowData& row) {
       .Inplace("X", "Out")
       .Elementwise()
       .ComputesIn(row.precision)
-      .Infer(InferValue);
+      .Infer([row](InferContext& ctx) { InferValue(ctx, row); });
+  if (row.version0) {
+    def.Constraint("C5", fmt::format("version 0 of the op, which computed {}, is known for {} from "
+                                     "{} to {}",
+                                     row.version0, row.attrs[0].name, row.same_from, row.same_to));
+  }
   if (row.simd) def.Fast([row](const PrepareContext& ctx) { return ValueFast(ctx, row); });
   DeclareAttrs(def, row);
   return def;

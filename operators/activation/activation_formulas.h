@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <optional>
 
 namespace coracle::activation {
@@ -47,6 +48,8 @@ struct LeakyRelu : Row {
   static constexpr bool kHasCurvature = false;
   static constexpr std::optional<simd::Unary> kSimd = simd::Unary::kLeakyRelu;
   static constexpr std::array<AttrRow, 1> kAttrs = {{{"alpha", 0.02f, "slope below 0"}}};
+  static constexpr const char* kVersion0 = "max(X, alpha X)";
+  static constexpr float kSameTo = 1;
   template <class T>
   static T Value(T x, const P<T>& p) {
     return x < 0 ? p[0] * x : x;
@@ -229,6 +232,8 @@ struct HardShrink : Row {
   static constexpr bool kHasCurvature = false, kCutsOff = true;
   static constexpr std::array<AttrRow, 1> kAttrs = {
       {{"threshold", 0.5f, "largest |X| with result 0"}}};
+  static constexpr const char* kVersion0 = "X ((X < -threshold) + (X > threshold))";
+  static constexpr float kSameTo = std::numeric_limits<float>::infinity();
   static auto Value(auto x, const auto& p) { return std::abs(x) <= p[0] ? decltype(x)(0) : x; }
   static auto Slope(auto x, const auto& p) { return decltype(x)(std::abs(x) <= p[0] ? 0 : 1); }
 };

@@ -32,6 +32,10 @@ struct Row {
   static constexpr OpPrecision kPrecision = OpPrecision::kFollowsInputs;
   // A BOOL attr, false by default, that selects the formulas of F::WithFlag.
   static constexpr const char *kFlag = nullptr, *kFlagDoc = nullptr;
+  // If set, version 0 of the op computed this instead, which is the same only if the first attr is
+  // in [kSameFrom, kSameTo].
+  static constexpr const char* kVersion0 = nullptr;
+  static constexpr float kSameFrom = 0, kSameTo = 0;
 };
 
 template <class T>

@@ -90,6 +90,7 @@ void EmbeddingGradGradient(GradientContext& g) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("c_embedding")
+              .ForRanks()
               .ComputesIn(OpPrecision::kFloat32)
               .Doc("Out = row id - start_index of W for every id; zeros if that row is outside W "
                    "and belongs to another process.")
@@ -109,6 +110,7 @@ void Register(OpRegistry& ops) {
               .GradientOp({"W", "Ids"})
               .Reference(Embedding));
   ops.Add(OpDef("c_embedding_grad")
+              .ForRanks()
               .Doc("Gradient of c_embedding: each row of W@GRAD = the sum of the rows of Out@GRAD "
                    "with its id.")
               .ConstraintsOf("c_embedding", {"C1", "C2", "C3"})

@@ -189,6 +189,7 @@ void DeclareAttrs(OpDef& def) {
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("c_softmax_with_cross_entropy")
+          .ForRanks()
           .ComputesIn(OpPrecision::kFloat32)
           .Doc("Softmax = this rank's part of the softmax over the last axis of all ranks' Logits "
                "side by side; Loss = -log(softmax at the label's class), the same on all ranks.")
@@ -210,6 +211,7 @@ void Register(OpRegistry& ops) {
           .Gradient(Gradient)
           .Reference(Forward<float>, Forward<double>));
   ops.Add(OpDef("c_softmax_with_cross_entropy_grad")
+              .ForRanks()
               .Doc("Gradient of c_softmax_with_cross_entropy: Logits@GRAD = Loss@GRAD (Softmax - 1 "
                    "at the label's class). All ranks have the same loss, so nothing is exchanged.")
               .ConstraintsOf("c_softmax_with_cross_entropy", {"C1", "C2", "C3"})

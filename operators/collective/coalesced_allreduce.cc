@@ -42,6 +42,7 @@ Kernel Sum(const PrepareContext& ctx) {
 
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("c_coalesced_allreduce_sum")
+              .ForRanks()
               .Doc("Out[i] = the sum of all ranks' X[i], exchanged together. With one rank, Out[i] "
                    "= X[i].")
               .Constraint("C1", "Out must have as many variables as X")

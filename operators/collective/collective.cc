@@ -498,7 +498,8 @@ void DeclareRanks(OpDef& def, Parts parts) {
 
 OpDef Define(const Collective& row) {
   OpDef def(row.type);
-  def.Doc(std::string("Out = ") + row.out + ". With one rank, Out = X.")
+  def.ForRanks()
+      .Doc(std::string("Out = ") + row.out + ". With one rank, Out = X.")
       .Input("X", "tensor of any dtype");
   if (row.attrs & kCommunicator) {
     def.OptionalInput("Communicator", "ignored")

@@ -66,6 +66,7 @@ void InferHandle(InferContext& ctx, const char* slot) {
 
 OpDef SetUpOp(const std::string& type) {
   return OpDef(type)
+      .ForRanks()
       .Doc("Does nothing: the ranks are connected before a program runs.")
       .Rows(RowRule::kEach)
       .NotDifferentiable("it computes nothing");

@@ -1,9 +1,7 @@
 #include <coracle/operators/collective/exchange.h>
-#include <coracle/operators/op_families.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 namespace coracle::inline internal {
 
@@ -20,19 +18,7 @@ void RequireRanks(const Workspace& ws, int nranks, const std::string& what) {
                            ranks));
 }
 
-bool IsForRanks(const OpSpec& spec) {
-  static const std::set<std::string> types = [] {
-    std::set<std::string> found;
-    for (const OpFamily& family : OpFamilies()) {
-      for (const std::string& type : family.types) {
-        if (family.name == "collective" || type.starts_with("sync_batch_norm")) found.insert(type);
-      }
-    }
-    found.erase("nop");  // it waits for nothing
-    return found;
-  }();
-  return types.contains(spec.type) || spec.FindAttr("ring_id");
-}
+bool IsForRanks(const OpSpec& spec) { return spec.for_ranks || spec.FindAttr("ring_id"); }
 
 Exchanger::Exchanger(const PrepareContext& ctx, bool own_input)
     : outs_(ctx.op().Output("Out")),

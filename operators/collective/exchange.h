@@ -16,15 +16,13 @@ int RankOf(const Workspace& ws);
 // the number of ranks that the op was made for.
 void RequireRanks(const Workspace& ws, int nranks, const std::string& what);
 
-// Whether ops of this type work on several ranks: they exchange, depend on the rank, or set up
-// exchanges, so that a program with one needs the communicator of its run. These are the ops of
-// this folder, sync_batch_norm with its gradients, and ops of a user's library with the attr
-// ring_id, which all exchanging ops of Paddle have.
+// Whether a program with an op of this type needs the communicator of its run: the op declares
+// OpDef::ForRanks or has the attr ring_id.
 bool IsForRanks(const OpSpec& spec);
 
-// An exchange. It is started asynchronously if a pass allowed it (attr `overlap`) and its memory
-// lives long enough: the result is in place of the input, or the input lies in an output of the op
-// (`own_input`), which lives as long as the result. Otherwise it runs synchronously.
+// An exchange. It is started asynchronously if a pass set the attr `overlap` and its buffers
+// outlive the call: either the result overwrites the input, or the input is memory of one of the
+// op's outputs (`own_input`). Otherwise it runs synchronously.
 class Exchanger {
  public:
   explicit Exchanger(const PrepareContext& ctx, bool own_input = false);

@@ -123,6 +123,7 @@ Kernel Gather(const PrepareContext& ctx) {
 
 OpDef Def(const std::string& type, const std::string& doc) {
   return OpDef(type)
+      .ForRanks()
       .Doc(doc + " With one rank the shard is all of the elements.")
       .Attr<int32_t>("nranks", 1,
                      "number of ranks that run the program; any other number is an error")

@@ -1,6 +1,6 @@
 // conditional_block: runs a block once, or not at all.
 
-#include <coracle/framework/op/block_use.h>
+#include <coracle/framework/op/check/block_use.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/control/block_gradient.h>
@@ -20,7 +20,9 @@ OpDesc ConditionalBlockOp(BlockDesc& block, const std::string& condition) {
                 {{"sub_block", BlockRef{block.idx()}}, {"is_scalar_condition", true}});
 }
 
-namespace conditional_block_op {
+}  // namespace coracle::inline internal
+
+namespace coracle::conditional_block_op {
 
 constexpr BlockOpSlots kSlots = {"Cond", "Input", "Scope", false};
 
@@ -55,7 +57,29 @@ Kernel ConditionalBlock(const PrepareContext& ctx) {
   };
 }
 
+// Throws when it runs, so that an importer can keep a branch that it cannot translate.
+Kernel BranchError(const PrepareContext& ctx) {
+  const std::string message = ctx.Attr<std::string>("message");
+  return [=](Workspace&) { throw Error(ErrorCode::kUnimplemented, message); };
+}
+
+void InferBranchError(InferContext& ctx) {
+  for (size_t i = 0; i < ctx.NumOutputs("Out"); ++i)
+    if (const VarMeta* declared = ctx.DeclaredOutput("Out", i)) ctx.SetOutput("Out", *declared, i);
+}
+
 void Register(OpRegistry& ops) {
+  ops.Add(OpDef("branch_error")
+              .Doc("Stops the run with attr message. It is the body of a branch that an importer "
+                   "could not translate; not in Paddle.")
+              .OptionalVariadicOutput("Out", "what the branch would give, of the declared types")
+              .Attr<std::string>("message", "why the branch cannot run")
+              .RunTimeShape()
+              .SideEffect()
+              .NotDifferentiable("it never gives a result")
+              .Rows(RowRule::kMixes)
+              .Infer(InferBranchError)
+              .Reference(BranchError));
   ops.Add(OpDef("conditional_block")
               .Doc("Runs sub_block once if Cond is true (is_scalar_condition), or if every "
                    "variable of Cond has elements; else Out is unchanged. If the block did not "
@@ -78,5 +102,4 @@ void Register(OpRegistry& ops) {
   ops.Add(BlockGradientOp("conditional_block", kSlots));
 }
 
-}  // namespace conditional_block_op
-}  // namespace coracle::inline internal
+}  // namespace coracle::conditional_block_op

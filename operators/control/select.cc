@@ -142,6 +142,7 @@ void Register(OpRegistry& ops) {
               .Rows(RowRule::kEach)
               .Infer(InferSelectInput)
               .Gradient(SelectInputGradient)
+              .Strings()
               .Reference(SelectInput));
   ops.Add(OpDef("select_input_grad")
               .Doc("X@GRAD[Mask] = Out@GRAD, the others are zero.")
@@ -167,6 +168,7 @@ void Register(OpRegistry& ops) {
               .Rows(RowRule::kEach)
               .Infer(InferSelectOutput)
               .Gradient(SelectOutputGradient)
+              .Strings()
               .Reference(SelectOutput));
 }
 

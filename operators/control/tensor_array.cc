@@ -208,6 +208,7 @@ void Register(OpRegistry& ops) {
               .Rows(RowRule::kEach)
               .Infer(InferWrite)
               .Gradient(WriteGradient)
+              .Strings()
               .Reference(Write));
   ops.Add(OpDef("read_from_array")
               .Doc("Out = a copy of element I of the array X. If there is no such element, Out = "
@@ -225,6 +226,7 @@ void Register(OpRegistry& ops) {
               .Rows(RowRule::kEach)
               .Infer(InferRead)
               .Gradient(ReadGradient)
+              .Strings()
               .Reference(Read));
   ops.Add(OpDef("read_from_array_grad")
               .Doc("X@GRAD = an array as long as X with element I = Out@GRAD; its other elements "
@@ -263,6 +265,7 @@ void Register(OpRegistry& ops) {
               .NoGradient("a length has no derivative")
               .Rows(RowRule::kEach)
               .Infer(InferLength)
+              .Strings()
               .Reference(Length));
 }
 

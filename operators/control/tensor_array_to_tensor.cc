@@ -200,6 +200,7 @@ void Register(OpRegistry& ops) {
           .Rows(RowRule::kMixes)
           .Infer(InferJoin)
           .GradientOp({"X"})
+          .Strings()
           .Reference(Join));
   ops.Add(OpDef("tensor_array_to_tensor_grad")
               .Doc("Gradient of tensor_array_to_tensor: the elements of X@GRAD are the parts of "

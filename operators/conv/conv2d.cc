@@ -1,5 +1,5 @@
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/half_kernel.h>
+#include <coracle/framework/op/kernel/half_kernel.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/op_shapes.h>

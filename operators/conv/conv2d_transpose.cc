@@ -287,8 +287,7 @@ void Add(OpRegistry& ops, const std::string& type) {
          "Transposed convolution: every element of Input, times the filters of its channel, "
          "is added to a window of Output. Output size: (in - 1) * stride - pad_before - "
          "pad_after + dilation * (kernel - 1) + 1 + output_padding, or output_size. "
-         "fuse_activation "
-         "is applied to the result.")
+         "fuse_activation is applied to the result.")
       .Constraint("C1", "Input must have rank " + rank)
       .Constraint("C2", "Filter must have rank " + rank)
       .Constraint("C3", "strides and dilations must be " + many + " positive numbers, paddings " +

@@ -182,6 +182,13 @@ void InferMulticlass(InferContext& ctx) {
     const bool list = rank == 1 || (rank == 2 && InferContext::Matches(num.shape[1], 1));
     ctx.Require("C5", IsIndexType(num.dtype) && list, num);
   }
+  if (ctx.HasInput("NmsThreshold")) {
+    const VarMeta& threshold = ctx.Input("NmsThreshold");
+    ctx.Require("C6",
+                threshold.dtype == boxes.dtype &&
+                    (!threshold.shape.IsKnown() || threshold.shape.numel() == 1),
+                threshold);
+  }
   const int64_t width = first ? -1 : AddDims(boxes.shape[2], 2);
   ctx.SetOutput("Out", {VarType::kLoDTensor, boxes.dtype, {-1, width}, 1});
   if (first) return;
@@ -195,12 +202,15 @@ Kernel MulticlassNms(const PrepareContext& ctx) {
   const bool third = ctx.op().type() == "multiclass_nms3";
   const TensorArg out = ctx.Output("Out"), index = first ? TensorArg() : ctx.Output("Index");
   const TensorArg counts = third ? ctx.Output("NmsRoisNum") : TensorArg();
-  const SearchOptions options(ctx);
+  const SearchOptions fixed(ctx);
+  const TensorArg threshold = third ? ctx.Input("NmsThreshold") : TensorArg();
   const bool by_class = scores.shape.rank() == 2;
   const ImagesArg images(ctx, "BBoxes", third && by_class ? "RoisNum" : nullptr,
                          third ? "C5" : "C2");
   return [=](Workspace& ws) {
     const Reals b(ws, boxes), s(ws, scores);
+    SearchOptions options = fixed;
+    if (threshold) options.nms.threshold = Reals(ws, threshold)[0];
     RowOffsets offsets;
     if (by_class) offsets = images(ws);
     const int64_t count = by_class ? Sequences(offsets).count() : scores.shape[0];
@@ -434,6 +444,8 @@ void Register(OpRegistry& ops) {
     if (type == std::string_view("multiclass_nms3"))
       def.Constraint("C5",
                      "RoisNum must be int32 or int64, [n] or [n, 1], and must add up to the rows")
+          .Constraint("C6", "NmsThreshold must hold one number of BBoxes' dtype")
+          .OptionalInput("NmsThreshold", "tensor [1]; replaces attr nms_threshold; not in Paddle")
           .OptionalInput("RoisNum",
                          "rows of BBoxes [R, C, 4] of each image; if absent, LoD gives them")
           .OptionalOutput("NmsRoisNum",

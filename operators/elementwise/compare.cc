@@ -7,6 +7,8 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <string_view>
+#include <type_traits>
 
 namespace coracle::compare_op {
 
@@ -62,15 +64,30 @@ struct NotEqual {
 };
 
 template <class F>
+constexpr bool kTakesStrings = std::is_same_v<F, Equal> || std::is_same_v<F, NotEqual>;
+
+template <class F>
 Kernel CompareKernel(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), out = ctx.Output("Out");
   const BroadcastNest nest = MakeBroadcastNest(x.shape, y.shape, ctx.Attr<int32_t>("axis"));
-  return DispatchDType(x.dtype, [&]<class T>() -> Kernel {
+  const auto kernel_for = [&]<class T>() -> Kernel {
     return [=](Workspace& ws) {
       BroadcastLoop(nest, ws.Data<const T>(x), ws.Data<const T>(y), ws.Data<bool>(out),
                     [](T a, T b) { return F::template Apply<Wide<T>>(a, b); });
     };
-  });
+  };
+  if (x.dtype == DType::kUInt64) return kernel_for.template operator()<uint64_t>();
+  if constexpr (kTakesStrings<F>) {
+    if (x.dtype == DType::kString) {
+      return [=](Workspace& ws) {
+        BroadcastLoop(nest, ws.Data<const StringRef>(x), ws.Data<const StringRef>(y),
+                      ws.Data<bool>(out), [](StringRef a, StringRef b) {
+                        return F::template Apply<std::string_view>(a.view(), b.view());
+                      });
+      };
+    }
+  }
+  return DispatchDType(x.dtype, kernel_for);
 }
 
 template <class F>
@@ -93,6 +110,7 @@ void AddRow(OpRegistry& ops) {
       .Infer(InferCompare)
       .NotDifferentiable("a comparison is piecewise constant")
       .Reference(CompareKernel<F>);
+  if (kTakesStrings<F>) def.Strings();
   ops.Add(std::move(def));
 }
 

@@ -200,11 +200,11 @@ void DeclareReference(OpDef& def) {
     return ElementwiseReference<F, T>(c);
   };
   if constexpr (kTakesComplex<F>)
-    def.Reference<float, double, int32_t, int64_t, int16_t, int8_t, uint8_t, float16, bfloat16,
-                  complex64, complex128>(kernel);
+    def.Reference<float, double, int32_t, int64_t, uint64_t, int16_t, int8_t, uint8_t, float16,
+                  bfloat16, complex64, complex128>(kernel);
   else
-    def.Reference<float, double, int32_t, int64_t, int16_t, int8_t, uint8_t, float16, bfloat16>(
-        kernel);
+    def.Reference<float, double, int32_t, int64_t, uint64_t, int16_t, int8_t, uint8_t, float16,
+                  bfloat16>(kernel);
 }
 
 template <class F>

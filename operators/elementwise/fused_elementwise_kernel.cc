@@ -1,6 +1,6 @@
 #include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/kernel_choice.h>
+#include <coracle/framework/op/kernel/kernel_choice.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/operators/elementwise/fused_pieces.h>
 #include <coracle/operators/elementwise/fused_tape.h>

@@ -1,5 +1,5 @@
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/op/run_rules.h>
+#include <coracle/framework/op/check/run_rules.h>
 #include <coracle/operators/elementwise/fused_group.h>
 
 #include <algorithm>
@@ -158,8 +158,8 @@ bool Fits(const Shape& own, const Shape& group, int first) {
   return true;
 }
 
-// A shape with different dims, except for 1s and dims that correspond to the same dim of the group.
-// A shape rule accepts such operands only if each is aligned with the results as assumed.
+// Replaces each dim that is not 1 by a prime for the dim of the group to which it corresponds. A
+// shape rule then accepts the operands only if the assumed alignment is right.
 Shape Distinct(Shape shape, int first_dim) {
   static constexpr int64_t kPrimes[Shape::kMaxRank] = {2, 3, 5, 7, 11, 13, 17, 19, 23};
   for (int i = 0; first_dim >= 0 && i < shape.rank(); ++i) {

@@ -83,6 +83,7 @@ void Register(OpRegistry& ops) {
               .Elementwise()
               .Infer(InferWhere)
               .Gradient(WhereGradient)
+              .Strings()
               .Reference(Where));
 }
 

@@ -75,7 +75,7 @@ double Extreme(bool largest, const Each& each) {
 
 }  // namespace detail
 
-// In the functions below, each call of each(f) calls f(double) for all elements.
+// --- norms; each call of each(f) calls f(double) for all elements ---
 
 // For p != 0, the norm from elements divided by one of them.
 template <class Each>

@@ -10,6 +10,7 @@
 
 #include <hwy/highway.h>
 
+#include <cstddef>
 #include <cstdint>
 
 HWY_BEFORE_NAMESPACE();
@@ -19,6 +20,12 @@ namespace HWY_NAMESPACE {
 using FloatTag = hwy::HWY_NAMESPACE::ScalableTag<float>;
 using FloatVec = hwy::HWY_NAMESPACE::Vec<FloatTag>;
 
+// The number of floats in a vector, and the largest that it may be.
+HWY_INLINE int64_t FloatLanes() {
+  return static_cast<int64_t>(hwy::HWY_NAMESPACE::Lanes(FloatTag()));
+}
+constexpr size_t kMaxFloatLanes = HWY_MAX_BYTES / sizeof(float);
+
 // Loads the first `n` lanes from p, zeros above; reads nothing past p + n.
 HWY_INLINE FloatVec LoadFirst(const float* p, int64_t n) {
   namespace hn = hwy::HWY_NAMESPACE;
@@ -27,7 +34,7 @@ HWY_INLINE FloatVec LoadFirst(const float* p, int64_t n) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
   return hn::MaskedLoad(hn::FirstN(d, static_cast<size_t>(n)), d, p);
 #else
-  HWY_ALIGN float buffer[HWY_MAX_BYTES / sizeof(float)] = {};
+  HWY_ALIGN float buffer[kMaxFloatLanes] = {};
   for (int64_t i = 0; i < n; ++i) buffer[i] = p[i];
   return hn::Load(d, buffer);
 #endif
@@ -44,7 +51,7 @@ HWY_INLINE void StoreFirst(FloatVec v, float* p, int64_t n) {
 #if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
   hn::BlendedStore(v, hn::FirstN(d, static_cast<size_t>(n)), d, p);
 #else
-  HWY_ALIGN float buffer[HWY_MAX_BYTES / sizeof(float)];
+  HWY_ALIGN float buffer[kMaxFloatLanes];
   hn::Store(v, d, buffer);
   for (int64_t i = 0; i < n; ++i) p[i] = buffer[i];
 #endif

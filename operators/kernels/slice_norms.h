@@ -127,7 +127,7 @@ void ForEachL2Norm(const ReduceNest& nest, const T* in, const Store& store) {
     for (int64_t task = begin; task < end; ++task) {
       const int64_t row = task / blocks, first = task % blocks * kBlock;
       const detail::SliceColumns<T> columns(in + DimsWalk(outer, row).offset() + first,
-                                              std::min(kBlock, width - first), nest.reduced, rows);
+                                            std::min(kBlock, width - first), nest.reduced, rows);
       double sums[kBlock] = {};
       columns.AddSquares(0, rows, sums);
       columns.StoreNorms(

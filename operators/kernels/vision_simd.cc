@@ -20,11 +20,9 @@ using V = FloatVec;
 using IntTag = hn::RebindToSigned<D>;
 using IntVec = hn::Vec<IntTag>;
 
-HWY_INLINE int64_t LanesOf() { return static_cast<int64_t>(hn::Lanes(D())); }
-
 void MixRows(const float* const* rows, const float* weights, int64_t count, int64_t n, float* out) {
   const D d;
-  for (int64_t i = 0; i < n; i += LanesOf()) {
+  for (int64_t i = 0; i < n; i += FloatLanes()) {
     V sum = hn::Zero(d);
     for (int64_t r = 0; r < count; ++r)
       sum = hn::MulAdd(LoadFirst(rows[r] + i, n - i), hn::Set(d, weights[r]), sum);
@@ -36,7 +34,7 @@ void MixRows(const float* const* rows, const float* weights, int64_t count, int6
 void MixTwoRows(const float* a, const float* b, float weight_a, float weight_b, int64_t n,
                 float* out) {
   const V wa = hn::Set(D(), weight_a), wb = hn::Set(D(), weight_b);
-  for (int64_t i = 0; i < n; i += LanesOf()) {
+  for (int64_t i = 0; i < n; i += FloatLanes()) {
     const V sum = hn::Mul(LoadFirst(a + i, n - i), wa);
     StoreFirst(hn::MulAdd(LoadFirst(b + i, n - i), wb, sum), out + i, n - i);
   }
@@ -47,7 +45,7 @@ void MixTwoRows(const float* a, const float* b, float weight_a, float weight_b, 
 HWY_INLINE V ReadAt(const int32_t* at, const float* in, int64_t low, int64_t high) {
   const D d;
   const IntTag di;
-  const int64_t lanes = LanesOf(), first = at[0], span = at[lanes - 1] - first;
+  const int64_t lanes = FloatLanes(), first = at[0], span = at[lanes - 1] - first;
   const IntVec index = hn::LoadU(di, at);
   if (span >= 2 * lanes)
     return hn::GatherIndex(d, in, hn::Sub(index, hn::Set(di, static_cast<int32_t>(low))));
@@ -70,7 +68,7 @@ void MixColumnsOf(const RowTaps& taps, int64_t begin, int64_t end, const float* 
   const int32_t* at = taps.at.data();
   const float* weight = taps.weight.data();
   const IntTag di;
-  const int64_t lanes = LanesOf(), last = (taps.taps - 1) * taps.stride + lanes - 1;
+  const int64_t lanes = FloatLanes(), last = (taps.taps - 1) * taps.stride + lanes - 1;
   const auto counted = [&](V value, V w) HWY_ATTR {
     return ragged ? hn::IfThenZeroElse(hn::Eq(w, hn::Zero(d)), value) : value;
   };
@@ -114,7 +112,7 @@ void MixColumns(const RowTaps& taps, int64_t begin, int64_t end, const float* in
 void MixPixels(const RowTaps& taps, int64_t pixel, const float* const* rows, const float* weights,
                int64_t count, bool add, float* out) {
   const D d;
-  const int64_t lanes = LanesOf();
+  const int64_t lanes = FloatLanes();
   for (int64_t k = 0; k < taps.out; ++k, out += pixel) {
     // Calls f(first element of a pixel, its weight) for all pixels that contribute to this one.
     const auto for_sources = [&](auto&& f) HWY_ATTR {
@@ -170,7 +168,7 @@ HWY_INLINE void ForNeighbours(const SampleTile& tile, const float* plane, int64_
 
 void ReadSamples(const SampleTile& tile, const float* plane, const float* factors, float* out) {
   const D d;
-  for (int64_t i = 0; i < tile.size; i += LanesOf()) {
+  for (int64_t i = 0; i < tile.size; i += FloatLanes()) {
     V sum = hn::Zero(d);
     ForNeighbours(tile, plane, i, [&](int k, V value) HWY_ATTR {
       sum = hn::MulAdd(hn::LoadU(d, tile.weight[k] + i), value, sum);
@@ -184,7 +182,7 @@ template <bool with_sum>
 void AddDerivativesOf(const SampleTile& tile, const float* plane, const float* values, float* sum,
                       float* along_y, float* along_x) {
   const D d;
-  for (int64_t i = 0; i < tile.size; i += LanesOf()) {
+  for (int64_t i = 0; i < tile.size; i += FloatLanes()) {
     V s = hn::Zero(d), y = s, x = s;
     ForNeighbours(tile, plane, i, [&](int k, V value) HWY_ATTR {
       if (with_sum) s = hn::MulAdd(hn::LoadU(d, tile.weight[k] + i), value, s);
@@ -210,7 +208,7 @@ void Incline(const float* x, const float* v, const float* slope, bool shared, in
              float* out) {
   const D d;
   const V zero = hn::Zero(d), one_slope = shared ? hn::Set(d, slope[0]) : zero;
-  for (int64_t i = 0; i < n; i += LanesOf()) {
+  for (int64_t i = 0; i < n; i += FloatLanes()) {
     const V value = LoadFirst(v + i, n - i);
     const V a = shared ? one_slope : LoadFirst(slope + i, n - i);
     const auto positive = hn::Gt(LoadFirst(x + i, n - i), zero);
@@ -226,7 +224,7 @@ HWY_INLINE V Inclined(V x, V v) {
 double InclinedSum(const float* x, const float* v, int64_t n) {
   constexpr int64_t kFlush = 64;  // number of steps summed in float
   const D d;
-  const int64_t lanes = LanesOf();
+  const int64_t lanes = FloatLanes();
   double total = 0;
   int64_t i = 0;
   while (i < n) {
@@ -249,7 +247,7 @@ double InclinedSum(const float* x, const float* v, int64_t n) {
 }
 
 void AddInclined(const float* x, const float* v, int64_t n, float* sums) {
-  for (int64_t i = 0; i < n; i += LanesOf()) {
+  for (int64_t i = 0; i < n; i += FloatLanes()) {
     const V share = Inclined(LoadFirst(x + i, n - i), LoadFirst(v + i, n - i));
     StoreFirst(hn::Add(LoadFirst(sums + i, n - i), share), sums + i, n - i);
   }

@@ -8,9 +8,9 @@
 
 namespace coracle::inline internal {
 
-// The op to differentiate is dX = dLoss * J, with J of X's shape and dLoss broadcast along `axis`,
-// which it may lack. Sets the gradient of dLoss, sum(ddx * J) along the axis; J is computed by the
-// same op with a dLoss of ones.
+// The op to differentiate is dX = dLoss * J. J has X's shape; dLoss is broadcast along `axis`,
+// which it may lack. Sets the gradient of dLoss, which is ddx * J summed along the axis. The same
+// op computes J, from a dLoss of ones.
 inline void SetLossGradGradient(GradientContext& g, const std::string& loss_grad_slot,
                                 const std::string& x_grad_slot, int32_t axis, bool reduce) {
   SlotList inputs = g.op().inputs();

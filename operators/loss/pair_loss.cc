@@ -130,8 +130,7 @@ struct LogLoss : Row {
   static constexpr const char* kType = "log_loss";
   static constexpr const char* kDoc =
       "Loss = -Labels log(Predicted + epsilon) - (1 - Labels) log(1 - Predicted + epsilon), "
-      "element "
-      "by element.";
+      "element by element.";
   static constexpr SlotRow kFirst = {"Predicted", "floating-point tensor of probabilities"};
   static constexpr SlotRow kSecond = {"Labels", "0 or 1: tensor of Predicted's shape and dtype",
                                       true};

@@ -20,8 +20,6 @@ using D = FloatTag;
 using V = FloatVec;
 constexpr float kMinusInf = -std::numeric_limits<float>::infinity();
 
-HWY_INLINE int64_t LanesOf() { return static_cast<int64_t>(hn::Lanes(D())); }
-
 // For arguments <= 0 and nan. Highway's Exp needs finite arguments, and below -104 the result is
 // 0 anyway.
 HWY_INLINE V ExpNonPositive(V z) {
@@ -46,7 +44,7 @@ HWY_INLINE V Score(V s, V scale, const ScoreMask& mask, int64_t j, int64_t n) {
 
 float ExpRow(float* s, int64_t n, float scale, const ScoreMask& mask, float max, float* sum) {
   const D d;
-  const int64_t lanes = LanesOf();
+  const int64_t lanes = FloatLanes();
   const V factor = hn::Set(d, scale);
   V most = hn::Set(d, max);
   int64_t j = 0;
@@ -80,7 +78,7 @@ float ExpRow(float* s, int64_t n, float scale, const ScoreMask& mask, float max,
 
 void GradientRow(const WeightRow& row, int64_t n, float* s, float* dp) {
   const D d;
-  const int64_t lanes = LanesOf();
+  const int64_t lanes = FloatLanes();
   const V factor = hn::Set(d, row.scale), max = hn::Set(d, row.max);
   const V share = hn::Set(d, 1.0f / row.sum), delta = hn::Set(d, row.delta);
   V masked = hn::Zero(d);
@@ -108,7 +106,7 @@ void GradientRow(const WeightRow& row, int64_t n, float* s, float* dp) {
 }
 
 void Scale(float* x, int64_t n, float factor) {
-  const int64_t lanes = LanesOf();
+  const int64_t lanes = FloatLanes();
   for (int64_t j = 0; j < n; j += lanes)
     StoreFirst(hn::Mul(LoadFirst(x + j, n - j), hn::Set(D(), factor)), x + j, n - j);
 }

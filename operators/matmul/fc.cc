@@ -440,6 +440,11 @@ double FcMultiplyAdds(const OpShapes& op) {
   return x && w && w->rank() == 2 ? Elements(*x) * Elements(*w, 1, 2) : 0;
 }
 
+void DeclareColumns(OpDef& def) {
+  def.Attr<int32_t>("in_num_col_dims", 1,
+                    "number of leading dims of Input in Out; -n: all but the last n");
+}
+
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("fc")
@@ -458,8 +463,7 @@ void Register(OpRegistry& ops) {
           .OptionalOutput("Z",
                           "Input W + Bias, of Out's shape, for the gradient of act; not in "
                           "Paddle")
-          .Attr<int32_t>("in_num_col_dims", 1,
-                         "number of leading dims of Input in Out; -n: all but the last n")
+          .Apply(DeclareColumns)
           .Attr<std::string>(
               "activation_type", "",
               "act: the op of this name with its default attrs; gelu_tanh: gelu with approximate")
@@ -492,8 +496,7 @@ void Register(OpRegistry& ops) {
           .OptionalOutput("Bias@GRAD", "gradient of the bias")
           .OptionalOutput("Z@GRAD", "dZ; if absent, the op stores it in its own memory")
           .Inplace("Out@GRAD", "Z@GRAD")
-          .Attr<int32_t>("in_num_col_dims", 1,
-                         "number of leading dims of Input in Out; -n: all but the last n")
+          .Apply(DeclareColumns)
           .Attr<std::string>("activation_type", "", "fc's")
           .OneOf({"", "relu", "gelu", "gelu_tanh", "swish"})
           .NoGradient("made from a program that has its gradients")

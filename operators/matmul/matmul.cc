@@ -21,7 +21,9 @@ namespace coracle::inline internal {
 extern template Gemm<complex64> MakeBatchGemm(const GemmSpec&, const GemmBatch&, KernelMode);
 extern template Gemm<complex128> MakeBatchGemm(const GemmSpec&, const GemmBatch&, KernelMode);
 
-namespace matmul_op {
+}  // namespace coracle::inline internal
+
+namespace coracle::matmul_op {
 
 // The two ops differ in the names of their attrs, in alpha, and in their treatment of vectors.
 struct Version {
@@ -441,5 +443,4 @@ void Register(OpRegistry& ops) {
   AddVersion(ops, kMatmulV2);
 }
 
-}  // namespace matmul_op
-}  // namespace coracle::inline internal
+}  // namespace coracle::matmul_op

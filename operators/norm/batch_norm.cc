@@ -29,7 +29,9 @@ NormView BatchNormView(const PrepareContext& ctx, const Shape& x) {
                      axis != 1);
 }
 
-namespace batch_norm_op {
+}  // namespace coracle::inline internal
+
+namespace coracle::batch_norm_op {
 
 // Whether the statistics are Mean and Variance instead of those of the batch.
 template <class Context>
@@ -351,6 +353,7 @@ void Register(OpRegistry& ops) {
               .Constraint("C7", "Share must hold one number of a float type")
               .OptionalInput("Share", kShareDoc)
               .NoGradientTo({"Share"})
+              .ForRanks()
               .Infer(InferSyncBatchNorm));
   ops.Add(
       GradDef("sync_batch_norm", std::string(kSyncDoc) +
@@ -359,9 +362,9 @@ void Register(OpRegistry& ops) {
           .ConstraintsOf("sync_batch_norm", {"C7"})
           .OptionalInput("Share", kShareDoc)
           .NoGradientTo({"Share"})
+          .ForRanks()
           .Infer(InferSyncBatchNormGrad));
-  ops.Add(GradGradDef("sync_batch_norm", " It runs on a single rank only."));
+  ops.Add(GradGradDef("sync_batch_norm", " It runs on a single rank only.").ForRanks());
 }
 
-}  // namespace batch_norm_op
-}  // namespace coracle::inline internal
+}  // namespace coracle::batch_norm_op

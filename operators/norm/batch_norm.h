@@ -2,7 +2,7 @@
 // batch_norm and its fusions: Y = act(norm(X) + Z), where act is relu or nothing and Z may be
 // absent. `fixed` below: the statistics are Mean and Variance instead of those of the batch.
 
-#include <coracle/framework/op/half_kernel.h>
+#include <coracle/framework/op/kernel/half_kernel.h>
 #include <coracle/operators/kernels/window.h>
 #include <coracle/operators/norm/norm_def.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 // Shared by the norms, in addition to the loops of norm.h: rules, declarations, slots of gradients.
 
-#include <coracle/framework/op/half_kernel.h>
+#include <coracle/framework/op/kernel/half_kernel.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_def.h>
 #include <coracle/framework/tensor/half_array.h>

@@ -23,13 +23,10 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using D = FloatTag;
 using V = FloatVec;
-constexpr size_t kMaxLanes = HWY_MAX_BYTES / sizeof(float);
-
-HWY_INLINE int64_t LanesOf() { return static_cast<int64_t>(hn::Lanes(D())); }
 
 // Adds the first `n` lanes to doubles.
 HWY_INLINE void AddTo(V v, double* sums, int64_t n) {
-  HWY_ALIGN float lanes[kMaxLanes];
+  HWY_ALIGN float lanes[kMaxFloatLanes];
   hn::Store(v, D(), lanes);
   for (int64_t i = 0; i < n; ++i) sums[i] += static_cast<double>(lanes[i]);
 }
@@ -45,7 +42,7 @@ struct SameParam {
   static constexpr bool kSame = true;
   V v;
   HWY_INLINE V At(int64_t, int64_t n) const {
-    return n >= LanesOf() ? v : hn::IfThenElseZero(hn::FirstN(D(), static_cast<size_t>(n)), v);
+    return n >= FloatLanes() ? v : hn::IfThenElseZero(hn::FirstN(D(), static_cast<size_t>(n)), v);
   }
 };
 HWY_INLINE SameParam Same(float value) { return {hn::Set(D(), value)}; }
@@ -111,7 +108,7 @@ HWY_INLINE void SumColumns(const NormTermsOf<E>& t, int64_t at, int64_t rows, in
                            int64_t c, int64_t n, const SumParams<Param>& p, double* first,
                            double* second) {
   const D d;
-  const int64_t lanes = LanesOf();
+  const int64_t lanes = FloatLanes();
   V k[N], ma[N], mb[N], sum[N], product[N];
   for (int i = 0; i < N; ++i) {
     k[i] = p.shift.At(c + i * lanes, n);
@@ -151,7 +148,7 @@ HWY_INLINE void SumColumns(const NormTermsOf<E>& t, int64_t at, int64_t rows, in
 template <Terms kTerms, class Param, class E>
 HWY_INLINE void SumRows(const NormTermsOf<E>& t, int64_t at, int64_t rows, int64_t width,
                         const SumParams<Param>& p, double* first, double* second) {
-  const int64_t lanes = LanesOf();
+  const int64_t lanes = FloatLanes();
   for (int64_t begin = 0; begin < rows; begin += kFlush) {
     const int64_t count = std::min(rows - begin, kFlush), from = at + begin * width;
     int64_t c = 0;
@@ -190,11 +187,11 @@ template <Terms kTerms, class E>
 void SumPlane(const NormTermsOf<E>& t, int64_t c, int64_t at, int64_t n, float shift, double* first,
               double* second) {
   const SumParams<SameParam> p{Same(shift), Same(t.a ? t.a[c] : 0), Same(t.a ? t.b[c] : 0)};
-  double sums[kMaxLanes] = {}, products[kMaxLanes] = {};
-  const int64_t width = 4 * LanesOf(), rows = n / width;
+  double sums[kMaxFloatLanes] = {}, products[kMaxFloatLanes] = {};
+  const int64_t width = 4 * FloatLanes(), rows = n / width;
   SumRows<kTerms>(t, at, rows, width, p, sums, products);
   SumRows<kTerms>(t, at + rows * width, 1, n - rows * width, p, sums, products);
-  for (int64_t l = 0; l < LanesOf(); ++l) {
+  for (int64_t l = 0; l < FloatLanes(); ++l) {
     *first += sums[l];
     *second += products[l];
   }
@@ -226,7 +223,7 @@ void PlaneSumsOf(const NormTermsOf<E>& t, int64_t c, int64_t at, int64_t n, floa
 // Calls body(at, c, n) for vectors of n elements from `at` on, of the channels from c on.
 template <class Body>
 HWY_INLINE void ForVectors(int64_t at, int64_t rows, int64_t width, const Body& body) {
-  const int64_t lanes = LanesOf();
+  const int64_t lanes = FloatLanes();
   for (int64_t r = 0; r < rows; ++r, at += width) {
     int64_t c = 0;
     for (; c + lanes <= width; c += lanes) body(at + c, c, lanes);

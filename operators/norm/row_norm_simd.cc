@@ -20,9 +20,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using D = FloatTag;
 using V = FloatVec;
-constexpr size_t kMaxLanes = HWY_MAX_BYTES / sizeof(float);
-
-HWY_INLINE int64_t LanesOf() { return static_cast<int64_t>(hn::Lanes(D())); }
 
 // The longest row for sums in float.
 constexpr int64_t kShortRow = 8192;
@@ -30,7 +27,7 @@ HWY_INLINE void ShortRowSums(const float* x, int64_t n, float shift, double* fir
                              double* second) {
   const D d;
   const V k = hn::Set(d, shift);
-  const int64_t lanes = LanesOf();
+  const int64_t lanes = FloatLanes();
   V sums[2] = {hn::Zero(d), hn::Zero(d)}, squares[2] = {hn::Zero(d), hn::Zero(d)};
   int64_t i = 0;
   for (; i + 2 * lanes <= n; i += 2 * lanes) {
@@ -80,7 +77,7 @@ void NormRow(const float* x, int64_t n, const float* scale, const float* bias, f
   // xh = (x - m - rest) inv
   const V vm = hn::Set(D(), m), vi = hn::Set(D(), static_cast<float>(inv));
   const V vr = hn::Set(D(), static_cast<float>(-rest * inv)), one = hn::Set(D(), 1.0f);
-  for (int64_t i = 0; i < n; i += LanesOf()) {
+  for (int64_t i = 0; i < n; i += FloatLanes()) {
     const V xh = hn::MulAdd(hn::Sub(LoadFirst(x + i, n - i), vm), vi, vr);
     const V s = scale ? LoadFirst(scale + i, n - i) : one;
     const V b = bias ? LoadFirst(bias + i, n - i) : hn::Zero(D());
@@ -90,7 +87,7 @@ void NormRow(const float* x, int64_t n, const float* scale, const float* bias, f
 
 // sum = x + y; sum may be x or y.
 void AddTerms(const float* x, const float* y, float* sum, int64_t n) {
-  for (int64_t i = 0; i < n; i += LanesOf())
+  for (int64_t i = 0; i < n; i += FloatLanes())
     StoreFirst(hn::Add(LoadFirst(x + i, n - i), LoadFirst(y + i, n - i)), sum + i, n - i);
 }
 
@@ -105,7 +102,7 @@ void EndGrad(float* dx, int64_t n, const float* add, float* copy, const uint8_t*
   const hn::RebindToSigned<D> numbers;
   const V f = hn::Set(D(), factor);
   int64_t i = 0;
-  for (; i + LanesOf() <= n; i += LanesOf()) {
+  for (; i + FloatLanes() <= n; i += FloatLanes()) {
     const auto kept = hn::Ne(hn::PromoteTo(numbers, hn::LoadU(bytes, mask + i)), hn::Zero(numbers));
     const V v = hn::Mul(hn::LoadU(D(), dx + i), f);
     hn::StoreU(hn::IfThenElseZero(hn::RebindMask(D(), kept), v), D(), copy + i);
@@ -122,17 +119,17 @@ struct RowGrads {
 };
 
 HWY_INLINE V MeanOfLanes(V v, int64_t n) {
-  HWY_ALIGN float lanes[kMaxLanes];
+  HWY_ALIGN float lanes[kMaxFloatLanes];
   hn::Store(v, D(), lanes);
   double sum = 0;
-  for (int64_t l = 0; l < LanesOf(); ++l) sum += static_cast<double>(lanes[l]);
+  for (int64_t l = 0; l < FloatLanes(); ++l) sum += static_cast<double>(lanes[l]);
   return hn::Set(D(), static_cast<float>(sum / static_cast<double>(n)));
 }
 
 // Computes R rows of layer_norm's gradient, from element `at` on.
 template <int R>
 HWY_INLINE void NormGradRows(const RowGrads& g, int64_t at, const double* mean, const double* inv) {
-  const int64_t n = g.n, lanes = LanesOf();
+  const int64_t n = g.n, lanes = FloatLanes();
   const V one = hn::Set(D(), 1.0f);
   V m[R], v[R], sum[R], along[R];
   for (int r = 0; r < R; ++r) {

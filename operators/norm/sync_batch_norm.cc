@@ -116,97 +116,145 @@ Kernel Forward(const PrepareContext& ctx) {
 
 // The formula of batch_norm_grad, with n and the two sums over all ranks.
 template <class T, bool kFast>
-Kernel Gradient(const PrepareContext& ctx) {
-  const BatchNormStatistics<T> stats(ctx, false);
-  const NormGradSlots slots(ctx);
-  const NormView v = stats.view;
-  const Moments<T, kFast> moments(ctx, v);
-  const Counted counted(ctx);
-  const TensorArg sums = ctx.Scratch(DType::kFloat64, {2 * v.groups + 1});
-  const TensorArg chunks = ctx.Scratch(DType::kFloat64, {kFast ? ChannelScratch(v) : 1});
-  const TensorArg factors = ctx.Scratch(DType::kFloat32, {kFast ? 4 * v.groups : 1});
-  const std::string name = ctx.op().Input("Y@GRAD")[0];
-  return [=](Workspace& ws) {
-    const int64_t n = v.groups;
-    const T *x = ws.Data<const T>(stats.x), *dy = ws.Data<const T>(slots.dy),
-            *scale = ws.Data<const T>(slots.scale);
-    T *dx = DataOrNull<T>(ws, slots.dx), *dscale = DataOrNull<T>(ws, slots.dscale),
-      *dbias = DataOrNull<T>(ws, slots.dbias);
-    double* s = ws.Data<double>(stats.stats);
-    if (stats.saved_mean && stats.saved_inv) {
-      stats.Read(ws);
-    } else {
-      moments(ws, x, s, s + n);
-      for (int64_t c = 0; c < n; ++c) s[n + c] = 1 / std::sqrt(s[n + c] + stats.epsilon);
+class Gradient {
+ public:
+  explicit Gradient(const PrepareContext& ctx)
+      : stats_(ctx, false),
+        slots_(ctx),
+        view_(stats_.view),
+        moments_(ctx, view_),
+        counted_(ctx),
+        sums_(ctx.Scratch(DType::kFloat64, {2 * view_.groups + 1})),
+        chunks_(ctx.Scratch(DType::kFloat64, {kFast ? ChannelScratch(view_) : 1})),
+        factors_(ctx.Scratch(DType::kFloat32, {kFast ? 4 * view_.groups : 1})),
+        name_(ctx.op().Input("Y@GRAD")[0]) {}
+
+  void operator()(Workspace& ws) const {
+    ReadStatistics(ws);
+    SumRows(ws);
+    WriteAffine(ws);
+    const bool counts = counted_(ws);
+    const double total = SumRanks(ws, counts);
+    if (total <= 1)
+      WriteIdentity(ws);
+    else if (DataOrNull<T>(ws, slots_.dx))
+      WriteInput(ws, counts, total);
+  }
+
+ private:
+  void ReadStatistics(Workspace& ws) const {
+    if (stats_.saved_mean && stats_.saved_inv) {
+      stats_.Read(ws);
+      return;
     }
-    double *sum_dy = ws.Data<double>(sums), *sum_dyx = sum_dy + n;
+    const int64_t n = view_.groups;
+    double* s = ws.Data<double>(stats_.stats);
+    moments_(ws, ws.Data<const T>(stats_.x), s, s + n);
+    for (int64_t c = 0; c < n; ++c) s[n + c] = 1 / std::sqrt(s[n + c] + stats_.epsilon);
+  }
+
+  // For each channel of this rank the sum of dY, and the sum of dY (X - mean).
+  void SumRows(Workspace& ws) const {
+    const T *x = ws.Data<const T>(stats_.x), *dy = ws.Data<const T>(slots_.dy);
+    const double* mean = ws.Data<double>(stats_.stats);
+    double *sum_dy = ws.Data<double>(sums_), *sum_dyx = sum_dy + view_.groups;
     if constexpr (kFast) {
-      float* mean = ws.Data<float>(factors);
-      for (int64_t c = 0; c < n; ++c) mean[c] = static_cast<float>(s[c]);
-      ForChannelParts(v, 2, [&](const NormView& part, int64_t first) {
+      float* rounded = ws.Data<float>(factors_);
+      for (int64_t c = 0; c < view_.groups; ++c) rounded[c] = static_cast<float>(mean[c]);
+      ForChannelParts(view_, 2, [&](const NormView& part, int64_t first) {
         const int64_t at = part.At(first, 0);
-        ChannelGradSums(part, x + at, dy + at, mean + first, ws.Data<double>(chunks) + first,
+        ChannelGradSums(part, x + at, dy + at, rounded + first, ws.Data<double>(chunks_) + first,
                         sum_dy + first, sum_dyx + first);
       });
     } else {
-      for (int64_t c = 0; c < n; ++c) {
-        double first = 0, second = 0;
-        for (int64_t i = 0; i < v.size; ++i) {
-          const auto d = static_cast<double>(dy[v.At(c, i)]);
-          first += d;
-          second += d * (static_cast<double>(x[v.At(c, i)]) - s[c]);
+      for (int64_t c = 0; c < view_.groups; ++c) {
+        sum_dy[c] = sum_dyx[c] = 0;
+        for (int64_t i = 0; i < view_.size; ++i) {
+          const auto d = static_cast<double>(dy[view_.At(c, i)]);
+          sum_dy[c] += d;
+          sum_dyx[c] += d * (static_cast<double>(x[view_.At(c, i)]) - mean[c]);
         }
-        sum_dy[c] = first;
-        sum_dyx[c] = second;
       }
     }
+  }
+
+  void WriteAffine(Workspace& ws) const {
+    const int64_t n = view_.groups;
+    T *dscale = DataOrNull<T>(ws, slots_.dscale), *dbias = DataOrNull<T>(ws, slots_.dbias);
+    const double *sum_dy = ws.Data<double>(sums_), *sum_dyx = sum_dy + n;
+    const double* inv = ws.Data<double>(stats_.stats) + n;
     for (int64_t c = 0; c < n; ++c) {
       if (dbias) dbias[c] = static_cast<T>(sum_dy[c]);
-      if (dscale) dscale[c] = static_cast<T>(sum_dyx[c] * s[n + c]);
+      if (dscale) dscale[c] = static_cast<T>(sum_dyx[c] * inv[c]);
     }
-    const bool counts = counted(ws);
-    if (!counts) std::fill_n(sum_dy, 2 * n, 0.0);
-    sum_dy[2 * n] = counts ? static_cast<double>(v.size) : 0;
-    Sum(ws, sum_dy, 2 * n + 1, name);
-    const double total = sum_dy[2 * n];
-    if (total <= 1) {  // Y = X
-      if (dx && dx != dy) std::copy_n(dy, slots.dx.numel, dx);
-      if (dscale) std::fill_n(dscale, n, T(0));
-      if (dbias) std::fill_n(dbias, n, T(0));
-      return;
-    }
-    if (!dx) return;
-    // dX = p dY + q (X - mean) + r
-    const auto factors_of = [&](int64_t c) {
-      const double inv = s[n + c];
-      const double p = counts ? static_cast<double>(scale[c]) * inv : 0;
-      return std::array{p, -p * inv * inv * sum_dyx[c] / total, -p * sum_dy[c] / total};
-    };
+  }
+
+  // Returns the number of elements of a channel on all ranks.
+  double SumRanks(Workspace& ws, bool counts) const {
+    const int64_t n = view_.groups;
+    double* sums = ws.Data<double>(sums_);
+    if (!counts) std::fill_n(sums, 2 * n, 0.0);
+    sums[2 * n] = counts ? static_cast<double>(view_.size) : 0;
+    Sum(ws, sums, 2 * n + 1, name_);
+    return sums[2 * n];
+  }
+
+  // Y = X.
+  void WriteIdentity(Workspace& ws) const {
+    const T* dy = ws.Data<const T>(slots_.dy);
+    T* dx = DataOrNull<T>(ws, slots_.dx);
+    if (dx && dx != dy) std::copy_n(dy, slots_.dx.numel, dx);
+    for (const TensorArg& arg : {slots_.dscale, slots_.dbias})
+      if (arg) std::fill_n(ws.Data<T>(arg), view_.groups, T(0));
+  }
+
+  // dX = p dY + q (X - mean) + r, for one channel.
+  std::array<double, 3> FactorsOf(Workspace& ws, int64_t c, bool counts, double total) const {
+    const int64_t n = view_.groups;
+    const double *sum_dy = ws.Data<double>(sums_), *sum_dyx = sum_dy + n;
+    const double inv = ws.Data<double>(stats_.stats)[n + c];
+    const double p = counts ? static_cast<double>(ws.Data<const T>(slots_.scale)[c]) * inv : 0;
+    return {p, -p * inv * inv * sum_dyx[c] / total, -p * sum_dy[c] / total};
+  }
+
+  void WriteInput(Workspace& ws, bool counts, double total) const {
+    const int64_t n = view_.groups;
+    const T *x = ws.Data<const T>(stats_.x), *dy = ws.Data<const T>(slots_.dy);
+    T* dx = ws.Data<T>(slots_.dx);
     if constexpr (kFast) {
-      float *mean = ws.Data<float>(factors), *p = mean + n, *q = p + n, *r = q + n;
+      float *mean = ws.Data<float>(factors_), *p = mean + n, *q = p + n, *r = q + n;
       for (int64_t c = 0; c < n; ++c) {
-        const auto f = factors_of(c);
+        const std::array f = FactorsOf(ws, c, counts, total);
         p[c] = static_cast<float>(f[0]);
         q[c] = static_cast<float>(f[1]);
         r[c] = static_cast<float>(f[2]);
       }
-      ForChannelParts(v, 3, [&](const NormView& part, int64_t first) {
+      ForChannelParts(view_, 3, [&](const NormView& part, int64_t first) {
         const int64_t at = part.At(first, 0);
         ChannelGradApply(part, x + at, dy + at, mean + first, p + first, q + first, r + first,
                          dx + at);
       });
     } else {
+      const double* mean = ws.Data<double>(stats_.stats);
       for (int64_t c = 0; c < n; ++c) {
-        const auto f = factors_of(c);
-        for (int64_t i = 0; i < v.size; ++i) {
-          const int64_t at = v.At(c, i);
-          const double centred = static_cast<double>(x[at]) - s[c];
-          dx[at] = static_cast<T>(f[0] * static_cast<double>(dy[at]) + f[1] * centred + f[2]);
+        const auto [p, q, r] = FactorsOf(ws, c, counts, total);
+        for (int64_t i = 0; i < view_.size; ++i) {
+          const int64_t at = view_.At(c, i);
+          const double centred = static_cast<double>(x[at]) - mean[c];
+          dx[at] = static_cast<T>(p * static_cast<double>(dy[at]) + q * centred + r);
         }
       }
     }
-  };
-}
+  }
+
+  BatchNormStatistics<T> stats_;
+  NormGradSlots slots_;
+  NormView view_;
+  Moments<T, kFast> moments_;
+  Counted counted_;
+  TensorArg sums_, chunks_, factors_;
+  std::string name_;
+};
 
 }  // namespace
 
@@ -225,7 +273,7 @@ Kernel SyncBatchNormFast(const PrepareContext& ctx) {
 }
 Kernel SyncBatchNormGradFast(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X");
-  return x.dtype == DType::kFloat32 && x.numel > 0 ? Gradient<float, true>(ctx) : Kernel();
+  return x.dtype == DType::kFloat32 && x.numel > 0 ? Kernel(Gradient<float, true>(ctx)) : Kernel();
 }
 
 template Kernel SyncBatchNorm<float>(const PrepareContext&);

@@ -2,8 +2,10 @@
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/rules/dims.h>
+#include <coracle/operators/rules/index.h>
 
 #include <algorithm>
+#include <string>
 #include <type_traits>
 
 namespace coracle::cumsum_op {
@@ -12,6 +14,11 @@ void InferCumsum(InferContext& ctx) {
   VarMeta x = ctx.Input("X");
   if (ctx.Attr<bool>("flatten"))
     x.shape = {NumelOf(x.shape)};
+  else if (ctx.HasInput("AxisTensor"))
+    ctx.Require("C2",
+                IsIndexType(ctx.InputDType("AxisTensor")) &&
+                    InferContext::Matches(NumelOf(ctx.InputShape("AxisTensor")), 1),
+                ctx.Input("AxisTensor"));
   else if (x.shape.rank() > 0)
     ctx.Axis("C1", ctx.Attr<int32_t>("axis"), x.shape.rank());
   ctx.SetOutput("Out", x);
@@ -80,32 +87,56 @@ void SumRange(const T* in, T* out, int64_t inner, int64_t begin, int64_t end, co
   }
 }
 
+[[noreturn]] void ThrowAxis(int64_t axis, const Shape& shape) {
+  ThrowInvalid("cumsum: axis must lie in [-rank, rank) [cumsum.C1], got axis " +
+               std::to_string(axis) + " of a tensor " + shape.ToString());
+}
+
+// The lines of a tensor along an axis.
+struct Lines {
+  Lines(const Shape& shape, int axis)
+      : outer(shape.Product(0, axis)),
+        n(shape[axis]),
+        inner(shape.Product(axis + 1, shape.rank())) {}
+  explicit Lines(int64_t numel) : outer(1), n(numel), inner(1) {}
+  int64_t outer, n, inner;
+};
+
+template <class T>
+void Sum(const T* in, T* out, const Lines& lines, bool reverse, bool exclusive) {
+  const Direction d{lines.n, reverse ? (lines.n - 1) * lines.inner : 0,
+                    reverse ? -lines.inner : lines.inner, exclusive};
+  ParallelFor(lines.outer * lines.inner, 1 + 32768 / lines.n,
+              [&](int64_t begin, int64_t end) { SumRange(in, out, lines.inner, begin, end, d); });
+}
+
 template <class T>
 KernelOf<T> Cumsum(const PrepareContext& ctx) {
-  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out"), late = ctx.Input("AxisTensor");
   if (x.numel == 0) return [](Workspace&) {};
-  int axis = 0;
-  int64_t outer = 1, n = x.numel, inner = 1;
-  if (!ctx.Attr<bool>("flatten") && x.shape.NormalizeAxis(ctx.Attr<int32_t>("axis"), &axis)) {
-    outer = x.shape.Product(0, axis);
-    n = x.shape[axis];
-    inner = x.shape.Product(axis + 1, x.shape.rank());
+  const bool reverse = ctx.Attr<bool>("reverse"), exclusive = ctx.Attr<bool>("exclusive");
+  const bool flatten = ctx.Attr<bool>("flatten");
+  if (late && !flatten) {
+    return [=](Workspace& ws) {
+      const int64_t given = IndexReader(ws, late)[0];
+      int axis = 0;
+      if (!x.shape.NormalizeAxis(given, &axis)) ThrowAxis(given, x.shape);
+      Sum(ws.Data<const T>(x), ws.Data<T>(out), Lines(x.shape, axis), reverse, exclusive);
+    };
   }
-  const bool reverse = ctx.Attr<bool>("reverse");
-  const Direction d{n, reverse ? (n - 1) * inner : 0, reverse ? -inner : inner,
-                    ctx.Attr<bool>("exclusive")};
-  return [=](Workspace& ws) {
-    const T* in = ws.Data<const T>(x);
-    T* o = ws.Data<T>(out);
-    ParallelFor(outer * inner, 1 + 32768 / n,
-                [&](int64_t begin, int64_t end) { SumRange(in, o, inner, begin, end, d); });
-  };
+  int axis = 0;
+  const bool along = !flatten && x.shape.NormalizeAxis(ctx.Attr<int32_t>("axis"), &axis);
+  const Lines lines = along ? Lines(x.shape, axis) : Lines(x.numel);
+  return
+      [=](Workspace& ws) { Sum(ws.Data<const T>(x), ws.Data<T>(out), lines, reverse, exclusive); };
 }
 
 // The transposed sum runs in the other direction. A flattened result gets X's shape back.
 void CumsumGradient(GradientContext& g) {
   const bool flatten = g.Attr<bool>("flatten");
-  const Variable sum = g.Make("cumsum", {{"X", {g.OutputGrad("Out")}}},
+  SlotList inputs = g.ForwardInputs({"AxisTensor"});
+  inputs.push_back({"X", {g.OutputGrad("Out")}});
+  const Variable sum = g.Make("cumsum", std::move(inputs),
                               {{"axis", flatten ? 0 : g.Attr<int32_t>("axis")},
                                {"flatten", flatten},
                                {"exclusive", g.Attr<bool>("exclusive")},
@@ -123,12 +154,15 @@ void Register(OpRegistry& ops) {
           .Doc("Out[i] = X[0] + ... + X[i] along axis; without X[i] with exclusive, from the end "
                "with reverse, over all of X as one vector with flatten. Integers wrap around.")
           .Constraint("C1", "axis must lie in [-rank, rank)")
+          .Constraint("C2", "AxisTensor must hold one int32 or int64")
           .Input("X", "tensor of numbers")
+          .OptionalInput("AxisTensor", "tensor [1]; replaces attr axis; not in Paddle")
           .Output("Out", "tensor of X's shape, or a vector under flatten")
           .Attr<int32_t>("axis", -1, "the dimension to sum along")
           .Attr<bool>("flatten", false, "treat X as one vector")
           .Attr<bool>("exclusive", false, "leave out the element itself")
           .Attr<bool>("reverse", false, "sum from the end")
+          .NoGradientTo({"AxisTensor"})
           .Inplace("X", "Out")
           .Rows(RowRule::kEach)
           .Infer(InferCumsum)

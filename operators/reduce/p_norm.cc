@@ -7,9 +7,7 @@
 
 #include <cmath>
 
-namespace coracle::inline internal {
-
-namespace p_norm_op {
+namespace coracle::p_norm_op {
 
 // In float32 where v has 16 bits, so that quotients keep their digits.
 Variable Widened(const Variable& v) {
@@ -29,7 +27,9 @@ Variable SumOfSlices(const Variable& v, const ReducedAxes& axes) {
 // 1 where v is 0, else 0.
 Variable IsZero(const Variable& v) { return Cast(Equal(v, ZerosLike(v)), v.dtype()); }
 
-}  // namespace p_norm_op
+}  // namespace coracle::p_norm_op
+
+namespace coracle::inline internal {
 
 // With s = the slopes of Out by X, V = the gradient of X@GRAD, n = Out and sums over slices:
 //   dOut@GRAD = sum(V s),
@@ -56,7 +56,9 @@ void SetGradientsOfNormGrad(GradientContext& g, const NormRule& rule) {
   g.Set("X", Cast(OfRankLike(given, dx), given.dtype()));
 }
 
-namespace p_norm_op {
+}  // namespace coracle::inline internal
+
+namespace coracle::p_norm_op {
 
 template <class Context>
 ReducedAxes NormAxes(const Context& ctx, const Shape& x) {
@@ -192,5 +194,4 @@ void Register(OpRegistry& ops) {
               .Reference(L1NormReference<float>, L1NormReference<double>));
 }
 
-}  // namespace p_norm_op
-}  // namespace coracle::inline internal
+}  // namespace coracle::p_norm_op

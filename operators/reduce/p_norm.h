@@ -1,7 +1,7 @@
 #pragma once
 // The gradient of the norm of order p (operators/kernels/norm_of.h) over some dims.
 
-#include <coracle/framework/op/half_kernel.h>
+#include <coracle/framework/op/kernel/half_kernel.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/kernels/slice_norms.h>

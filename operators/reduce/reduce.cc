@@ -32,8 +32,10 @@ void InferReduce(InferContext& ctx) {
 
 // The family, one struct for each row: accumulator, start, step, result.
 template <class T>
-using Sums = std::conditional_t<std::is_integral_v<T>, int64_t,
-                                std::conditional_t<kIsComplex<T>, complex128, double>>;
+using Sums =
+    std::conditional_t<std::is_same_v<T, uint64_t>, uint64_t,
+                       std::conditional_t<std::is_integral_v<T>, int64_t,
+                                          std::conditional_t<kIsComplex<T>, complex128, double>>>;
 
 struct Sum {
   static constexpr const char *kType = "reduce_sum", *kFormula = "the sum";
@@ -60,7 +62,7 @@ struct Mean : Sum {
   template <class A>
   static A Finish(A acc, int64_t count) {
     if constexpr (std::is_integral_v<A>)
-      return count == 0 ? 0 : acc / count;
+      return count == 0 ? 0 : acc / static_cast<A>(count);
     else
       return acc / static_cast<A>(count);
   }
@@ -457,15 +459,17 @@ OpDef DeclareGrad(const char* formula, bool reads_out,
 template <class F>
 void AddSum(OpRegistry& ops, const char* formula) {
   constexpr bool kMean = std::is_same_v<F, Mean>;
-  ops.Add(Declare<F>()
-              .Rows(kMean ? RowRule::kMean : RowRule::kSum)
-              .Linear({"X"})
-              .Gradient([](GradientContext& g) { ReduceGradient<F>(g, false); })
-              .Reference(ReduceReference<F, float>, ReduceReference<F, double>,
-                         ReduceReference<F, int32_t>, ReduceReference<F, int64_t>,
-                         ReduceReference<F, bool>, ReduceReference<F, complex64>,
-                         ReduceReference<F, complex128>)
-              .Fast(SumFast<kMean>));
+  OpDef def = Declare<F>();
+  def.Rows(kMean ? RowRule::kMean : RowRule::kSum)
+      .Linear({"X"})
+      .Gradient([](GradientContext& g) { ReduceGradient<F>(g, false); })
+      .Fast(SumFast<kMean>);
+  const auto kernel = []<class T>(const PrepareContext& c) { return ReduceReference<F, T>(c); };
+  if constexpr (kMean)  // a sum of large numbers of uint64 would wrap
+    def.Reference<float, double, int32_t, int64_t, bool, complex64, complex128>(kernel);
+  else
+    def.Reference<float, double, int32_t, int64_t, uint64_t, bool, complex64, complex128>(kernel);
+  ops.Add(std::move(def));
   ops.Add(DeclareGrad<F>(formula, false)
               .Gradient([](GradientContext& g) {
                 g.Append(F::kType, {{"X", {g.OutputGrad("X@GRAD")}}},
@@ -480,7 +484,8 @@ void AddExtremum(OpRegistry& ops) {
   ops.Add(Declare<F>()
               .Gradient([](GradientContext& g) { ReduceGradient<F>(g, true); })
               .Reference(ReduceReference<F, float>, ReduceReference<F, double>,
-                         ReduceReference<F, int32_t>, ReduceReference<F, int64_t>));
+                         ReduceReference<F, int32_t>, ReduceReference<F, int64_t>,
+                         ReduceReference<F, uint64_t>));
   ops.Add(DeclareGrad<F>("X@GRAD = Out@GRAD at every element that equals Out or is a nan, else 0.",
                          true)
               .Gradient(ExtremumGradGradient)
@@ -491,7 +496,8 @@ void AddProd(OpRegistry& ops) {
   ops.Add(Declare<Prod>()
               .Gradient([](GradientContext& g) { ReduceGradient<Prod>(g, false); })
               .Reference(ReduceReference<Prod, float>, ReduceReference<Prod, double>,
-                         ReduceReference<Prod, int32_t>, ReduceReference<Prod, int64_t>));
+                         ReduceReference<Prod, int32_t>, ReduceReference<Prod, int64_t>,
+                         ReduceReference<Prod, uint64_t>));
   ops.Add(DeclareGrad<Prod>("X@GRAD = Out@GRAD times the product of the other elements.", false, {})
               .Gradient([](GradientContext& g) {
                 g.Append("reduce_prod_grad_grad",

@@ -228,7 +228,7 @@ void AddPair(OpRegistry& ops, bool v2) {
           .Rows(SearchRows, "each by itself, unless they are searched")
           .Infer(InferTopK)
           .GradientOp({"X", "Indices"})
-          .Reference(TopK<float>, TopK<double>, TopK<int32_t>, TopK<int64_t>)
+          .Reference(TopK<float>, TopK<double>, TopK<int32_t>, TopK<int64_t>, TopK<uint64_t>)
           .Fast(TopKFast));
   ops.Add(OpDef(type + "_grad")
               .Doc("Gradient of " + type + ": X@GRAD = Out@GRAD at Indices, else 0.")

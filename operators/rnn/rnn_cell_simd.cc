@@ -200,11 +200,12 @@ RnnCells<float> FindRnnCells(RnnMode mode) {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
-namespace coracle::inline internal {
-namespace simd {
+namespace coracle::simd {
 HWY_EXPORT(FindRnnCells);
 HWY_EXPORT(FindLstmRows);
-}  // namespace simd
+}  // namespace coracle::simd
+
+namespace coracle::inline internal {
 
 RnnCells<float> SimdRnnCells(RnnMode mode) {
   using namespace simd;  // NOLINT: where the dispatch table lies

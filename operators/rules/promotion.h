@@ -2,11 +2,13 @@
 // Real and complex operands X and Y of one op. As in Paddle, the real one is converted to complex.
 
 #include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/op/kernel/forwarding_args.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_def.h>
 #include <coracle/framework/tensor/complex.h>
 #include <coracle/operators/operators.h>
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -34,10 +36,10 @@ inline bool MixesDTypes(const PrepareContext& ctx) {
 }
 
 // The args of an op converted to Out's complex dtype: other inputs are copied to scratch memory.
-class ComplexArgs : public ArgTable {
+class ComplexArgs : public ForwardingArgs {
  public:
   explicit ComplexArgs(const PrepareContext& ctx)
-      : args_(ctx.args()), dtype_(ctx.Output("Out").dtype) {}
+      : ForwardingArgs(ctx.args()), dtype_(ctx.Output("Out").dtype) {}
 
   TensorArg Read(const std::string& name) override {
     const TensorArg given = args_.Read(name);
@@ -51,17 +53,10 @@ class ComplexArgs : public ArgTable {
     copies_.emplace_back(given, copy);
     return copy;
   }
-  TensorArg Write(const std::string& name) override { return args_.Write(name); }
-  TensorArg Scratch(DType dtype, const Shape& shape) override {
-    return args_.Scratch(dtype, shape);
-  }
-  TensorArg ScratchArray() override { return args_.ScratchArray(); }
-  TensorArg ScratchValue() override { return args_.ScratchValue(); }
-  int32_t SubBlock(BlockRef block, const BlockArgs& args) override {
-    return args_.SubBlock(block, args);
-  }
-  bool HasGradientBlock(BlockRef block) override { return args_.HasGradientBlock(block); }
   const Tensor* Constant(const std::string&) override { return nullptr; }
+  std::shared_ptr<const Tensor> Packed(const std::string&, const PackedLayout&) override {
+    return nullptr;
+  }
 
   Kernel Around(Kernel kernel) const {
     return [copies = copies_, kernel = std::move(kernel)](Workspace& ws) {
@@ -92,7 +87,6 @@ class ComplexArgs : public ArgTable {
     }
   }
 
-  ArgTable& args_;
   DType dtype_;
   std::vector<std::pair<TensorArg, TensorArg>> copies_;
 };

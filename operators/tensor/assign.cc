@@ -4,6 +4,31 @@
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/tensor/assigned_values.h>
 
+namespace coracle::inline internal {
+
+Tensor AssignedScalars(const std::vector<Scalar>& values, DType dtype) {
+  Tensor integers(DType::kInt64, {static_cast<int64_t>(values.size())});
+  Tensor reals(DType::kFloat64, integers.shape());
+  bool real = false;
+  for (size_t i = 0; i < values.size(); ++i) {
+    int64_t integer = 0;
+    if (const auto* b = std::get_if<bool>(&values[i].value)) integer = *b ? 1 : 0;
+    if (const auto* l = std::get_if<int64_t>(&values[i].value)) integer = *l;
+    double number = static_cast<double>(integer);
+    if (const auto* d = std::get_if<double>(&values[i].value)) {
+      number = *d;
+      real = true;
+    } else if (std::holds_alternative<Complex>(values[i].value)) {
+      throw Error(ErrorCode::kUnimplemented, "attr values holds complex numbers");
+    }
+    integers.span<int64_t>()[i] = integer;
+    reals.span<double>()[i] = number;
+  }
+  return (real ? reals : integers).Cast(dtype);
+}
+
+}  // namespace coracle::inline internal
+
 namespace coracle::assign_op {
 
 Kernel Assign(const PrepareContext& ctx) {
@@ -52,6 +77,7 @@ void Register(OpRegistry& ops) {
               .Rows(RowRule::kMoves)
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
               .Gradient(AssignGradient)
+              .Strings()
               .Reference(Assign));
   ops.Add(OpDef("share_data")
               .Doc("Out = X, in the same memory if the program allows it.")
@@ -63,6 +89,7 @@ void Register(OpRegistry& ops) {
               .Rows(RowRule::kMoves)
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
               .Gradient(AssignGradient)
+              .Strings()
               .Reference(Assign));
   ops.Add(OpDef("memcpy")
               .Doc("Out = X. With several devices, it copies to another one.")
@@ -74,11 +101,12 @@ void Register(OpRegistry& ops) {
               .Rows(RowRule::kMoves)
               .Infer([](InferContext& ctx) { ctx.SetOutput("Out", ctx.Input("X")); })
               .Gradient(AssignGradient)
+              .Strings()
               .Reference(Assign));
   OpDef values("assign_value");
   values.Doc("Out = the values of the attr for dtype, in the given shape.")
       .Constraint("C1", "shape must have at most 9 dimensions, none of them negative")
-      .Constraint("C2", "dtype must be bool, int32, int64, float32 or float64")
+      .Constraint("C2", "dtype must be bool, int32, int64, float32, float64 or string")
       .Constraint("C3", "the number of values must match the shape")
       .Output("Out", "tensor of shape and dtype")
       .Attr<std::vector<int32_t>>("shape", "shape of Out")
@@ -86,6 +114,7 @@ void Register(OpRegistry& ops) {
       .NotDifferentiable("the output is a constant")
       .Rows(RowRule::kEach)
       .Infer(InferAssignValue)
+      .Strings()
       .Reference(AssignValue);
   AddAssignedValues(values);
   ops.Add(std::move(values));

@@ -4,7 +4,9 @@
 #include <coracle/framework/tensor/complex.h>
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/kernels/arithmetic.h>
+#include <coracle/operators/kernels/copy.h>
 #include <coracle/operators/kernels/selected_rows.h>
+#include <coracle/operators/kernels/string_numbers.h>
 
 #include <cstddef>
 
@@ -76,6 +78,20 @@ struct Caster {
   int64_t from_size, to_size;
 };
 
+// Strings are made one by one, since the arena belongs to the thread of the run.
+Kernel CastStrings(const TensorArg& x, const TensorArg& out) {
+  return [x, out](Workspace& ws) {
+    const void* from = ws.Data<const void>(x);
+    void* to = ws.Data<void>(out);
+    if (x.dtype == out.dtype)
+      CopyBytes(from, to, x.nbytes());
+    else if (out.dtype == DType::kString)
+      NumbersToStrings(x.dtype, from, x.numel, static_cast<StringRef*>(to));
+    else
+      StringsToNumbers(static_cast<const StringRef*>(from), x.numel, out.dtype, to);
+  };
+}
+
 Kernel CastReference(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
   if (IsSparse(x)) {  // casts its stored elements
@@ -86,6 +102,7 @@ Kernel CastReference(const PrepareContext& ctx) {
       cast(in.value->raw(), to.MakeSame(ws, in).value.raw(), in.value->numel());
     };
   }
+  if (x.dtype == DType::kString || out.dtype == DType::kString) return CastStrings(x, out);
   return [x, out, cast = Caster(x.dtype, out.dtype)](Workspace& ws) {
     cast(ws.Data<const void>(x), ws.Data<void>(out), x.numel);
   };
@@ -102,7 +119,11 @@ void Register(OpRegistry& ops) {
   ops.Add(OpDef("cast")
               .Doc("Out = X in another element type. To bool: X != 0. Float to integer: truncated "
                    "and saturated, a nan gives 0. Complex to real: the real part; real to complex: "
-                   "the imaginary part is 0.")
+                   "the imaginary part is 0. To uint64, negative integers wrap. A number becomes "
+                   "the shortest text that gives it again, in the form of Python's str (1.5, "
+                   "1e-07, inf, nan; bool: 0, 1); a text becomes the number that it spells (also "
+                   "inf, infinity and nan, in any case, with a sign), and one that spells none is "
+                   "an error.")
               .Constraint("C1", "out_dtype must be the number of an element type (VarType.Type)")
               .Input("X", "tensor or selected rows")
               .Output("Out", "same kind of value as X, with its shape")
@@ -113,6 +134,7 @@ void Register(OpRegistry& ops) {
               .Rows(RowRule::kMoves)
               .Infer(InferCast)
               .Gradient(CastGradient)
+              .Strings()
               .Reference(CastReference));
 }
 

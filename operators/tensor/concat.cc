@@ -320,6 +320,7 @@ void RegisterStack(OpRegistry& ops) {
               .Rows(RowRule::kEach)
               .Infer(InferStack)
               .Gradient(StackGradient)
+              .Strings()
               .Reference(Stack));
   ops.Add(OpDef("unstack")
               .Doc("Y[i] = slice i of X along axis, without that dimension.")
@@ -334,6 +335,7 @@ void RegisterStack(OpRegistry& ops) {
               .Rows(RowRule::kEach)
               .Infer(InferUnstack)
               .Gradient(UnstackGradient)
+              .Strings()
               .Reference(Unstack));
   ops.Add(OpDef("unbind")
               .Doc("Out[i] = slice i of X along axis, without that dimension (Paddle's tests "
@@ -347,6 +349,7 @@ void RegisterStack(OpRegistry& ops) {
               .Rows(RowRule::kEach)
               .Infer(InferUnstack)
               .Gradient(UnbindGradient)
+              .Strings()
               .Reference(Unstack));
 }
 
@@ -369,6 +372,7 @@ void Register(OpRegistry& ops) {
           .Axes("axis")
           .Infer(InferConcat)
           .GradientOp({"X", "AxisTensor"})
+          .Strings()
           .Reference(Concat));
   ops.Add(OpDef("concat_grad")
               .Doc("Gradient of concat: X@GRAD[i] = its part of Out@GRAD.")
@@ -405,6 +409,7 @@ void Register(OpRegistry& ops) {
           .Axes("axis")
           .Infer(InferSplit)
           .Gradient(SplitGradient)
+          .Strings()
           .Reference(Split));
   RegisterStack(ops);
 }

@@ -1,3 +1,4 @@
+#include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/kernels/copy.h>
@@ -165,6 +166,15 @@ void CropGradGradient(GradientContext& g) {
   g.Set("Out@GRAD", g.Make("crop_tensor", std::move(inputs), g.ForwardAttrs({"offsets"})));
 }
 
+// Windows into a constant begin at its first row on each machine.
+RowEffect WindowRows(const RowQuery& query) {
+  const std::vector<std::string>& x = query.op.Input("X");
+  const VarDesc* var =
+      query.op.block() && !x.empty() ? query.op.block()->FindVarRecursive(x[0]) : nullptr;
+  const bool has_rows = var && query.axis < var->shape().rank() && var->shape()[query.axis] < 0;
+  return has_rows ? RowRule::kEach : RowRule::kMixes;
+}
+
 void DeclareWindow(OpDef& def) {
   def.Constraint("C1", "there must be one size and one offset for each dimension of X")
       .Constraint("C2", "the window must lie inside X");
@@ -192,7 +202,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "the window")
               .Attr<std::vector<int32_t>>("shape", {}, "shape of Out; the first may be -1: X's")
               .NoGradientTo({"Y"})
-              .Rows(RowRule::kEach)
+              .Rows(WindowRows, "each by itself, if X has them; otherwise mixed")
               .Infer(InferCrop)
               .Gradient(CropGradient)
               .Reference(Crop));
@@ -209,7 +219,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "the window")
               .Attr<std::vector<int32_t>>("shape", {}, "shape of Out")
               .NoGradientTo({"Shape", "ShapeTensor"})
-              .Rows(RowRule::kEach)
+              .Rows(WindowRows, "each by itself, if X has them; otherwise mixed")
               .Infer(InferCropTensor)
               .Gradient(CropGradient)
               .Reference(Crop));

@@ -82,7 +82,9 @@ void ExpandAsGradGradient(GradientContext& g) {
 
 void InferExpandAsV2(InferContext& ctx) {
   VarMeta x = ctx.Input("X");
-  const Shape target = ToShape(ctx, "C3", ctx.Attr<std::vector<int64_t>>("target_shape"));
+  const Shape target =
+      ctx.HasInput("Y") ? ctx.InputShape("Y")
+                        : ToShape(ctx, "C3", ctx.Attr<std::vector<int64_t>>("target_shape"));
   const int lead = target.rank() - x.shape.rank();
   ctx.Require("C1", lead >= 0, target.rank(), x.shape.rank());
   for (int i = 0; i < target.rank(); ++i) {
@@ -170,6 +172,7 @@ void Register(OpRegistry& ops) {
               .Rows(RowRule::kEach)
               .Infer(InferExpand)
               .Gradient(ExpandGradient)
+              .Strings()
               .Reference(Tiled));
   ops.Add(OpDef("expand_as")
               .Doc("Out = X repeated along each dimension up to the shape of target_tensor.")
@@ -183,6 +186,7 @@ void Register(OpRegistry& ops) {
               .Rows(RowRule::kEach)
               .Infer(InferExpandAs)
               .GradientOp({"X"})
+              .Strings()
               .Reference(Tiled));
   ops.Add(OpDef("expand_as_grad")
               .Doc("Gradient of expand_as: X@GRAD = sum of Out@GRAD over the copies of each "
@@ -200,16 +204,19 @@ void Register(OpRegistry& ops) {
                          ExpandAsGrad<bfloat16>, ExpandAsGrad<complex64>,
                          ExpandAsGrad<complex128>));
   ops.Add(OpDef("expand_as_v2")
-              .Doc("Out = X broadcast to target_shape.")
+              .Doc("Out = X broadcast to the shape of Y, or else to target_shape.")
               .Constraint("C1", "target_shape must have at least X's rank")
               .Constraint("C2", "a dimension of X must be 1 or that of target_shape")
               .Constraint("C3", "the rank must be at most 9")
               .Input("X", "tensor of any dtype")
+              .OptionalInput("Y", "tensor of any dtype, for its shape only; replaces target_shape")
               .Output("Out", "the broadcast tensor")
+              .NoGradientTo({"Y"})
               .Attr<std::vector<int32_t>>("target_shape", {}, "shape of Out")
               .Rows(RowRule::kEach)
               .Infer(InferExpandAsV2)
               .Gradient(ExpandAsV2Gradient)
+              .Strings()
               .Reference(ExpandAsV2));
   ops.Add(OpDef("broadcast_tensors")
               .Doc("Out[i] = X[i] broadcast to the common shape of all inputs, aligned at their "
@@ -221,6 +228,7 @@ void Register(OpRegistry& ops) {
               .Rows(RowRule::kEach)
               .Infer(InferBroadcastTensors)
               .Gradient(BroadcastTensorsGradient)
+              .Strings()
               .Reference(BroadcastTensors));
 }
 

@@ -135,6 +135,7 @@ void Register(OpRegistry& ops) {
               .Rows(RowRule::kEach)
               .Infer(InferExpand)
               .GradientOp({"X", "Shape", "expand_shapes_tensor"})
+              .Strings()
               .Reference(Expand));
   ops.Add(GradDef("expand_v2", kExpand, {"C1", "C2", "C3", "C4"})
               .Reference(ExpandGrad<float>, ExpandGrad<double>, ExpandGrad<float16>,
@@ -151,6 +152,7 @@ void Register(OpRegistry& ops) {
               .Rows(RowRule::kEach)
               .Infer(InferTile)
               .GradientOp({"X", "RepeatTimes", "repeat_times_tensor"})
+              .Strings()
               .Reference(Tile));
   ops.Add(GradDef("tile", kTile, {"C1", "C2"})
               .Reference(TileGrad<float>, TileGrad<double>, TileGrad<float16>, TileGrad<bfloat16>,

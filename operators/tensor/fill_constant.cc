@@ -6,6 +6,7 @@
 #include <coracle/operators/rules/rows.h>
 
 #include <array>
+#include <charconv>
 #include <cstring>
 
 namespace coracle::fill_constant_op {
@@ -20,12 +21,17 @@ Element ToElement(const Tensor& one, DType dtype) {
   return element;
 }
 
-// Parses a text as an integer first, so that all 64 bits of an int64 are kept.
+// Parses a text as an integer first, so that all 64 bits of an int64 or uint64 are kept.
 bool ParseElement(const std::string& text, DType dtype, Element* element) {
   int64_t integer = 0;
+  uint64_t natural = 0;
   double real = 0;
   if (ParseInt64(text, &integer)) {
     *element = ToElement(Tensor::Full<int64_t>({1}, integer), dtype);
+  } else if (const auto end = text.data() + text.size();
+             std::from_chars(text.data(), end, natural).ptr == end && !text.empty() &&
+             natural > uint64_t{INT64_MAX}) {
+    *element = ToElement(Tensor::Full<uint64_t>({1}, natural), dtype);
   } else if (ParseDouble(text, &real)) {
     *element = ToElement(Tensor::Full<double>({1}, real), dtype);
   } else {

@@ -170,6 +170,7 @@ void Register(OpRegistry& ops) {
               .Rows(RowRule::kEach)
               .Infer(InferFlip)
               .Gradient(FlipGradient)
+              .Strings()
               .Reference(Flip));
   ops.Add(OpDef("reverse")
               .Doc("Out = X in reverse order along each of the axes; for a tensor array, its "
@@ -183,6 +184,7 @@ void Register(OpRegistry& ops) {
               .Rows(RowRule::kEach)
               .Infer(InferFlip)
               .Gradient(FlipGradient)
+              .Strings()
               .Reference(Flip));
   ops.Add(OpDef("roll")
               .Doc("Out = X with element i of each of the axes moved to (i + shift) modulo the "
@@ -198,6 +200,7 @@ void Register(OpRegistry& ops) {
               .Rows(RowRule::kMixes)
               .Infer(InferRoll)
               .Gradient(RollGradient)
+              .Strings()
               .Reference(Roll));
 }
 

@@ -249,6 +249,7 @@ void Register(OpRegistry& ops) {
               .Tables({"X"})
               .Infer(InferGather)
               .GradientOp({"X", "Index", "Axis"})
+              .Strings()
               .Reference(Gather));
   ops.Add(GradDef("gather", {"C1", "C2", "C3"})
               .Apply(DeclareAxis)
@@ -269,6 +270,7 @@ void Register(OpRegistry& ops) {
               .Rows(RowRule::kEach)
               .Infer(InferGather)
               .Gradient(IndexSelectGradient)
+              .Strings()
               .Reference(Gather));
   ops.Add(OpDef("gather_nd")
               .Doc("Out[i.., :] = X[Index[i.., 0], Index[i.., 1], .., :]. An index outside of its "
@@ -285,6 +287,7 @@ void Register(OpRegistry& ops) {
               .Tables({"X"})
               .Infer(InferGatherNd)
               .GradientOp({"X", "Index"})
+              .Strings()
               .Reference(GatherNd));
   ops.Add(GradDef("gather_nd", {"C1", "C2", "C3", "C4"})
               .Gradient(GatherNdGradGradient)

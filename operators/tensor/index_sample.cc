@@ -101,6 +101,7 @@ void Register(OpRegistry& ops) {
               .Rows(EachBatchRow, kEachBatchRow)
               .Infer(InferIndexSample)
               .GradientOp({"X", "Index"})
+              .Strings()
               .Reference(IndexSample));
   ops.Add(OpDef("index_sample_grad")
               .Doc("Gradient of index_sample: X@GRAD[b, c] = sum of Out@GRAD[b, k] over all k with "

@@ -166,6 +166,7 @@ void AddPair(OpRegistry& ops, const std::string& type, const char* id, const cha
               .Tables({"W"})
               .Infer(InferLookup)
               .GradientOp({"W", "Ids"})
+              .Strings()
               .Reference(Lookup));
   ops.Add(OpDef(type + "_grad")
               .Doc("Gradient of " + type +

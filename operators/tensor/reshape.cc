@@ -28,6 +28,9 @@ size_t DeclaredRank(const InferContext& ctx) {
   return declared && declared->shape.rank() > 0 ? static_cast<size_t>(declared->shape.rank()) : 1;
 }
 
+// Whether a 0 is a dimension without elements.
+bool KeepsZeros(const InferContext& ctx) { return ctx.Attr<bool>("allow_zero"); }
+
 // Dimensions copied from X (0 in the list) cancel on both sides, so that [-1, 3, 4] to [0, -1]
 // is [-1, 12].
 void InferReshape(InferContext& ctx) {
@@ -43,7 +46,7 @@ void InferReshape(InferContext& ctx) {
     if (out[i] == -1) {
       ctx.Require("C1", infer_at < 0, wanted.values);
       infer_at = i;
-    } else if (out[i] == 0) {
+    } else if (out[i] == 0 && !KeepsZeros(ctx)) {
       ctx.Require("C2", i < x.rank(), i, x.rank());
       copied[static_cast<size_t>(i)] = true;
       out[i] = x[i];
@@ -56,7 +59,7 @@ void InferReshape(InferContext& ctx) {
     if (!copied[static_cast<size_t>(i)]) rest = MulDims(rest, x[i]);
   }
   if (infer_at >= 0 && rest >= 0) {
-    ctx.Require("C4", rest % given == 0, rest, given);
+    ctx.Require("C4", given > 0 && rest % given == 0, rest, given);
     out[infer_at] = rest / given;
   }
   const int64_t before = NumelOf(x), after = NumelOf(out);
@@ -168,7 +171,7 @@ void ReshapeGradGradient(GradientContext& g) {
 void AddFamily(OpRegistry& ops, OpDef def) {
   const std::string type = def.type();
   def.Rows(RowRule::kMoves).Inplace("X", "Out").Alias("X", "Out");
-  def.Gradient(ReshapeGradient).Reference(Reshape);
+  def.Gradient(ReshapeGradient).Strings().Reference(Reshape);
   ops.Add(std::move(def));
   ops.Add(OpDef(type + "_grad")
               .Doc("Gradient of " + type + ": X@GRAD = Out@GRAD in the shape of X.")
@@ -196,18 +199,20 @@ OpDef Base(const char* type, const std::string& doc) {
 OpDef ReshapeDef(const char* type) {
   OpDef def = Base(type,
                    "Out = X in another shape: from ShapeTensor, else Shape, else attr shape. A 0 "
-                   "copies that dimension of X, one -1 is inferred.");
+                   "copies that dimension of X (with allow_zero, Out has no elements), one -1 is "
+                   "inferred.");
   def.Constraint("C1", "at most one dimension may be -1")
       .Constraint("C2", "a 0 must copy a dimension that X has")
       .Constraint("C3", "a dimension must be -1, 0 or positive")
       .Constraint("C4",
-                  "to infer -1, the number of elements of X must be a multiple of the product of "
-                  "the other dimensions")
+                  "to infer -1, the product of the other dimensions must be positive, and the "
+                  "number of elements of X a multiple of it")
       .Constraint("C5", "the rank must be at most 9")
       .Constraint("C6", "Out must have the number of elements of X")
       .OptionalInput("Shape", "int32 or int64 tensor with the shape")
       .OptionalVariadicInput("ShapeTensor", "one-element tensors, one per dimension")
       .Attr<std::vector<int32_t>>("shape", {}, "the shape")
+      .Attr<bool>("allow_zero", false, "a 0 is a dimension of 0; not in Paddle")
       .NoGradientTo({"Shape", "ShapeTensor"})
       .Infer(InferReshape);
   return def;

@@ -225,6 +225,7 @@ void AddPair(OpRegistry& ops, bool strided) {
       .Infer(InferSlice)
       .GradientOp({"Input", "StartsTensor", "EndsTensor", "StartsTensorList", "EndsTensorList",
                    "StridesTensor", "StridesTensorList"})
+      .Strings()
       .Reference(Slice);
   if (strided) def.Constraint("C3", "no stride may be 0");
   ops.Add(std::move(def.Apply(DeclareBounds, strided)));

@@ -93,7 +93,7 @@ void AddPair(OpRegistry& ops, const std::string& type) {
                     "whether Out has X's LoD; set where images change their layout");
   }
   def.NoLod().Rows(RowRule::kMoves).Infer(InferTranspose);
-  def.Gradient(TransposeGradient).Reference(Transpose);
+  def.Gradient(TransposeGradient).Strings().Reference(Transpose);
   ops.Add(std::move(def.Apply(DeclareAxis)));
   OpDef grad(type + "_grad");
   grad.Doc("Gradient of " + type + ": X@GRAD = Out@GRAD under the inverse permutation.")

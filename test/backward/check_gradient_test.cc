@@ -8,27 +8,34 @@
 
 namespace coracle::check_gradient_test {
 
+// factor * x^2 with the gradient x dout, which is right for the factor 0.5.
+OpDef Square(const char* name, double factor) {
+  return OpDef(name)
+      .Doc("test")
+      .Input("X", "x")
+      .Output("Out", "out")
+      .Infer([](InferContext& c) { c.SetOutput("Out", c.Input("X")); })
+      .Gradient([](GradientContext& g) {
+        g.Append("t_mul", {{"X", {g.OutputGrad("Out")}}, {"Y", {g.Input("X")}}},
+                 {{"Out", {g.InputGrad("X")}}});
+      })
+      .Reference<float, double>([factor]<class T>(const PrepareContext& ctx) -> Kernel {
+        const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+        return [factor, x, out](Workspace& ws) {
+          for (int64_t i = 0; i < x.numel; ++i)
+            ws.Data<T>(out)[i] =
+                static_cast<T>(factor) * ws.Data<const T>(x)[i] * ws.Data<const T>(x)[i];
+        };
+      });
+}
+
 class CheckGradientTest : public ::testing::Test {
  protected:
   CheckGradientTest() : test({2, 3}, DType::kFloat32) {
     RegisterTestOps(ops);
-    // x^2 with the gradient x dout.
-    ops.Add(OpDef("t_wrong_square")
-                .Doc("test")
-                .Input("X", "x")
-                .Output("Out", "out")
-                .Infer([](InferContext& c) { c.SetOutput("Out", c.Input("X")); })
-                .Gradient([](GradientContext& g) {
-                  g.Append("t_mul", {{"X", {g.OutputGrad("Out")}}, {"Y", {g.Input("X")}}},
-                           {{"Out", {g.InputGrad("X")}}});
-                })
-                .Reference<float, double>([]<class T>(const PrepareContext& ctx) -> Kernel {
-                  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
-                  return [=](Workspace& ws) {
-                    for (int64_t i = 0; i < x.numel; ++i)
-                      ws.Data<T>(out)[i] = ws.Data<const T>(x)[i] * ws.Data<const T>(x)[i];
-                  };
-                }));
+    ops.Add(Square("t_wrong_square", 1));
+    ops.Add(Square("t_half_square", 0.5));
+    ops.Add(Square("t_nearly_half_square", 0.500003));
     options.ops = &ops;
     options.loss = "loss";
     test.Param("w");
@@ -97,4 +104,37 @@ TEST_F(CheckGradientTest, WithBackwardAlreadyThereAndTheLossByItsRole) {
   bare.Loss("w");
   EXPECT_THROW(CheckGradient(bare.program, options), Error);
 }
+
+// A gradient that is wrong by 6e-6 is found in a program whose differences are exact to 1e-9.
+TEST_F(CheckGradientTest, ASlightlyWrongRuleIsFound) {
+  Finish("t_nearly_half_square");
+  const CheckGradientReport report = CheckGradient(test.program, options);
+  EXPECT_FALSE(report.passed()) << report.ToString();
+  EXPECT_EQ(report.wrong_op, "");  // an op alone may differ by 1e-5
+  EXPECT_EQ(report.doubtful_op.find("t_nearly_half_square, op 2 of block 0"), 0u)
+      << report.ToString();
+}
+
+// The loss is a sum of numbers near 1e8, so it is rounded to 1e-8, and differences over steps of
+// 1e-3 are right to 1e-5 only. The measured rounding explains that.
+TEST_F(CheckGradientTest, RoundingOfTheLossIsNoWrongGradient) {
+  test.Op("t_mul", {"w", "x"}, "wx");
+  test.Op("t_mul", {"wx", "v"}, "large");
+  InferOp(test.root(), test.root().AppendOp("t_half_square", {{"X", {"large"}}}, {{"Out", {"s"}}}),
+          ops);
+  test.Loss("s");
+  Scope scope;
+  options.wrt = {"w"};
+  options.feeds["x"] = Tensor::Full<float>({2, 3}, 1.f);
+  options.scope = &scope;
+  // (1e4 + small)^2 / 2: the gradient along the direction nearly cancels between the rows.
+  scope.Set("w", Tensor::Of<float>({2, 3}, {1e4f, -1e4f, 1e4f, -1e4f, 1e4f, -1e4f}));
+  scope.Set("v", Tensor::Full<float>({2, 3}, 1.f));
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    options.seed = seed;
+    const CheckGradientReport report = CheckGradient(test.program, options);
+    EXPECT_TRUE(report.passed()) << report.ToString();
+  }
+}
+
 }  // namespace coracle::check_gradient_test

@@ -2,7 +2,7 @@
 // the executor; and one LSTM and one GRU written in several ways.
 #include <coracle/backward/backward.h>
 #include <coracle/executor/executor.h>
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/layers/builder.h>
 #include <coracle/test/backward/recurrent_ways.h>

@@ -4,7 +4,7 @@
 #include <coracle/backward/backward.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/passes/pass.h>

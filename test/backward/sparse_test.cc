@@ -3,7 +3,7 @@
 #include <coracle/backward/backward.h>
 #include <coracle/clip/clip.h>
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>

@@ -2,7 +2,7 @@
 // Ops of the backward tests, in a registry of their own, and a short way to build programs of them.
 
 #include <coracle/backward/backward.h>
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/framework/op/op_context.h>
 
 #include <string>

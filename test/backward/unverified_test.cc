@@ -1,6 +1,7 @@
 // Programs that are wrong: backward says so in the verifier's words, and ends.
 
 #include <coracle/backward/backward.h>
+#include <coracle/framework/ir/file_fields.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>
@@ -76,7 +77,7 @@ class UnverifiedTest : public ::testing::Test {
 
 TEST_F(UnverifiedTest, ParentsThatFormACycle) {
   ProgramDesc cyclic;
-  cyclic.ClearBlocks();
+  FileFields::ClearBlocks(cyclic);
   cyclic.AppendBlock(1);
   cyclic.AppendBlock(0);
   for (size_t i = 0; i < main.Root().NumVars(); ++i) cyclic.Root().AppendVar(main.Root().var(i));

@@ -4,7 +4,7 @@
 // that torch does not validate are refused; non-finite norms follow a policy.
 
 #include <coracle/clip/clip.h>
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/optimizer/optimizer.h>

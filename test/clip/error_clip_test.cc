@@ -3,7 +3,7 @@
 #include <coracle/clip/clip.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/operators.h>
 #include <coracle/test/backward/test_ops.h>

@@ -129,6 +129,7 @@ inline Given Usual(const InputRule& rule) {
   given.rank = std::min(std::max(rule.least_rank, 2), rule.most_rank);
   if (rule.holds == 'i') given.dtype = DType::kInt64;
   if (rule.holds == 'b') given.dtype = DType::kBool;
+  if (rule.holds == 's') given.dtype = DType::kString;
   if (rule.holds == 'b' || rule.holds == 'i') given.rank = rule.least_rank;
   if (rule.holds == 'S') given.kind = Given::kSequence;
   return given;
@@ -156,7 +157,7 @@ inline ModelProto ModelOf(const NodeImporter& row, const std::vector<Given>& inp
   if (!row.domain.empty()) {
     auto& own = *model.add_opset_import();
     own.set_domain(row.domain);
-    own.set_version(1);
+    own.set_version(row.since);
   }
   GraphProto& graph = *model.mutable_graph();
   std::vector<std::string> names;

@@ -168,9 +168,9 @@ TEST(CaffeJob, WeightsAreFilesBetweenCommasAndBlanks) {
 TEST(CaffeJob, GradientsThatCaffeForcesAreRefused) {
   const std::string net =
       "force_backward: true " + Data("t", 3) + Fc("y", "x", 1, 1, "param { lr_mult: 0 }") + kLoss;
-  EXPECT_NE(ErrorOf([&] {
-              SmallJob().Import("clip_gradients: 1", net);
-            }).find("layer 'y' (InnerProduct): lr_mult 0 with force_backward and clip_gradients"),
+  EXPECT_NE(ErrorOf([&] { SmallJob().Import("clip_gradients: 1", net); })
+                .find("layer 'y' (InnerProduct): lr_mult 0 does not go with force_backward and "
+                      "clip_gradients"),
             std::string::npos);
   EXPECT_NO_THROW(SmallJob().Import("", net));
 }

@@ -1,4 +1,5 @@
-// Solvers of Caffe as jobs: rates and settings by spec/caffe_solver.md, and two jobs that train.
+// Solvers of Caffe as jobs: rates and settings by the formulas of Caffe's sgd_solver.cpp, and two
+// jobs that train.
 
 #include <coracle/convert/caffe/import.h>
 #include <coracle/framework/base/file.h>
@@ -110,14 +111,14 @@ TEST(CaffeSolver, MistakesAreNamedWithTheirPlace) {
       error("base_lr: 1 max_iter: 2 lr_policy: 'fixed' type: 'Adamm'").find("did you mean Adam?"),
       std::string::npos);
   EXPECT_NE(error("base_lr: 1 max_iter: 2 lr_policy: 'fixed' type: 'AdaGrad' momentum: 0.9")
-                .find("momentum does not go with the type AdaGrad"),
+                .find("momentum must be 0 for the type AdaGrad, got 0.9"),
             std::string::npos);
   EXPECT_NE(error("baselr: 1")
                 .find("1:1: baselr: no such field in Caffe's SolverParameter; did you "
                       "mean base_lr?"),
             std::string::npos)
       << error("baselr: 1");
-  EXPECT_NE(error("base_lr: 1 max_iter: 2 net: 'nowhere.prototxt'").find("one network"),
+  EXPECT_NE(error("base_lr: 1 max_iter: 2 net: 'nowhere.prototxt'").find("one net for training"),
             std::string::npos);
 }
 
@@ -161,7 +162,7 @@ TEST(CaffeSolver, TestStatesBecomeTestSets) {
   EXPECT_TRUE(has_accuracy(false, {"on-test"}));
   const std::string one_state = solver.substr(0, solver.rfind(" test_state"));
   EXPECT_EQ(ErrorOf([&] { ImportSolverText(one_state + net, "s.prototxt", {}, ""); }).substr(0, 85),
-            "s.prototxt:1:86: test_state is needed for each of 2 test nets or for none, got 1");
+            "s.prototxt:1:86: test_state must be given for each of 2 test nets or for none, got 1");
 }
 
 // Test nets of their own, each with its test_iter; what all have in common has no stage.
@@ -186,7 +187,7 @@ TEST(CaffeSolver, SeveralTestNets) {
       << job.model_text;
   EXPECT_EQ(ErrorOf([&] {
               ImportSolverText(solver + "test_iter: 1", "s.prototxt", {}, "");
-            }).find("test_iter is needed once for each test net: there are 1 for 2"),
+            }).find("test_iter must be given once for each test net, got 1 for 2"),
             std::string("s.prototxt:1:").size() + std::to_string(solver.size() + 1).size() +
                 std::string(": ").size());
 }
@@ -281,7 +282,7 @@ TEST(CaffeSolver, TrainsOnADatabaseFromWeights) {
   EXPECT_NE(ErrorOf([&] {
               ImportSolverText("weights: 'no.caffemodel' " + solver, directory.File("s.prototxt"),
                                {}, "");
-            }).find("s.prototxt:1:1: weights: there is no file 'no.caffemodel'"),
+            }).find("s.prototxt:1:1: weights: file 'no.caffemodel' does not exist"),
             std::string::npos);
 }
 

@@ -6,6 +6,7 @@
 #include <coracle/convert/onnx/tensors.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/file.h>
+#include <coracle/framework/base/text.h>
 #include <coracle/framework/tensor/complex.h>
 #include <coracle/proto/onnx.pb.h>
 #include <coracle/test/convert/onnx_cases.h>
@@ -79,6 +80,12 @@ std::string Values(const Tensor& tensor) {
 std::string Difference(const Tensor& got, const Tensor& wanted) {
   if (got.dtype() != wanted.dtype() || got.shape() != wanted.shape())
     return fmt::format("got {}, wanted {}", got.ToString(), wanted.ToString());
+  if (got.dtype() == DType::kString) {
+    return BitEqual(got, wanted) ? ""
+                                 : fmt::format("got '{}', wanted '{}'", Join(got.Strings(), "', '"),
+                                               Join(wanted.Strings(), "', '"));
+  }
+  if (got.dtype() == DType::kUInt64) return BitEqual(got, wanted) ? "" : "the elements differ";
   const Tensor a = got.Cast(DType::kComplex128), b = wanted.Cast(DType::kComplex128);
   for (int64_t i = 0; i < a.numel(); ++i) {
     if (Near(a.data<complex128>()[i], b.data<complex128>()[i])) continue;

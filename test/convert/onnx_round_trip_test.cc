@@ -1,6 +1,7 @@
 // A program that is exported and imported again computes the same.
 #include <coracle/convert/onnx.h>
 #include <coracle/coracle.h>
+#include <coracle/framework/base/file.h>
 #include <coracle/framework/ir/feed_fetch.h>
 #include <coracle/test/error_of.h>
 #include <coracle/test/real_models.h>
@@ -266,6 +267,63 @@ TEST(OnnxRoundTrip, SliceAtRunTimeThatDropsSomeAxes) {
                  {"y"});
     }
   }
+}
+
+// --- quantized ops ---
+
+// The convolution of integers of 8 bits minus their zero points, in float64, as a quantized model
+// has it.
+ProgramDesc IntegerConv(DType dtype) {
+  ProgramDesc program;
+  BlockDesc& root = program.Root();
+  const auto op = [&](const std::string& type, const SlotList& inputs, const std::string& out,
+                      const AttrList& attrs) {
+    root.Var(out).SetDType(DType::kFloat64);
+    root.AppendOp(type, inputs, {{type == "conv2d" ? "Output" : "Out", {out}}}, attrs);
+  };
+  const auto centred = [&](const std::string& x) {
+    for (const std::string& name : {x, x + "_zero"})
+      op("cast", {{"X", {name}}}, name + "_double",
+         {{"in_dtype", static_cast<int32_t>(dtype)},
+          {"out_dtype", static_cast<int32_t>(DType::kFloat64)}});
+    op("elementwise_sub", {{"X", {x + "_double"}}, {"Y", {x + "_zero_double"}}}, x + "_centred",
+       {});
+  };
+  centred("w");
+  centred("x");
+  op("conv2d", {{"Input", {"x_centred"}}, {"Filter", {"w_centred"}}}, "y",
+     {{"paddings", std::vector<int32_t>{1, 1}}});
+  return program;
+}
+
+// Readers of ONNX lack Conv of float64, and have ConvInteger.
+TEST(OnnxRoundTrip, ConvolutionsOfIntegers) {
+  const auto given = [](DType dtype, int64_t channels) {
+    Tensor x(DType::kInt32, {1, channels, 3, 3}), w(DType::kInt32, {2, channels, 3, 3});
+    for (int64_t i = 0; i < x.numel(); ++i) x.data<int32_t>()[i] = static_cast<int32_t>(i * 7 % 99);
+    for (int64_t i = 0; i < w.numel(); ++i) w.data<int32_t>()[i] = static_cast<int32_t>(i * 5 % 88);
+    return std::map<std::string, Tensor>{{"x", x.Cast(dtype)},
+                                         {"w", w.Cast(dtype)},
+                                         {"x_zero", Tensor::Of<int32_t>({1}, {3}).Cast(dtype)},
+                                         {"w_zero", Tensor::Of<int32_t>({1}, {4}).Cast(dtype)}};
+  };
+  const auto types = [](const ProgramDesc& exported) {
+    TemporaryDirectory directory;
+    ExportOnnx(directory.File("model.onnx"), exported, Scope());
+    return ReadFile(directory.File("model.onnx"));
+  };
+  for (const DType dtype : {DType::kInt8, DType::kUInt8}) {
+    ProgramDesc program = IntegerConv(dtype);
+    ExpectSame(program, given(dtype, 2), {"y"});
+    AddEnds(program, given(dtype, 2), {"y"});
+    EXPECT_NE(types(program).find("ConvInteger"), std::string::npos);
+  }
+  // Sums of so many products may exceed int32; integers of 16 bits have no such op.
+  ProgramDesc large = IntegerConv(DType::kInt8), wide = IntegerConv(DType::kInt16);
+  AddEnds(large, given(DType::kInt8, 4000), {"y"});
+  EXPECT_EQ(types(large).find("ConvInteger"), std::string::npos);
+  AddEnds(wide, given(DType::kInt16, 2), {"y"});
+  EXPECT_EQ(types(wide).find("ConvInteger"), std::string::npos);
 }
 
 // --- interpolation ---

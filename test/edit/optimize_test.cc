@@ -187,7 +187,8 @@ TEST(Optimize, FoldedParametersAreSaved) {
   root.Var("half").SetPersistable(true);
   root.Var("whole").SetMeta(root.FindVar("fc_0.w_0")->meta());
   root.ForEachOp([](OpDesc& op) { op.RenameInput("fc_0.w_0", "whole"); });
-  root.PrependOp("elementwise_add", {{"X", {"half"}}, {"Y", {"fc_0.w_0"}}}, {{"Out", {"whole"}}});
+  root.InsertOp(0, OpDesc("elementwise_add", {{"X", {"half"}}, {"Y", {"fc_0.w_0"}}},
+                          {{"Out", {"whole"}}}, {}));
   Scope scope;
   Executor().Run(startup, scope);
   scope.Set("half", scope.Get("fc_0.w_0"));

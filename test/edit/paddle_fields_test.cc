@@ -1,5 +1,6 @@
 #include <coracle/edit/paddle_fields.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/ir/file_fields.h>
 #include <coracle/framework/ir/training_stage.h>
 #include <coracle/operators/operators.h>
 #include <gtest/gtest.h>
@@ -17,9 +18,9 @@ ProgramDesc WithEverything() {
   program.random_seed = 5;
   program.version = 1008004;
   program.version_in_legacy_field = true;
-  program.SetUnknownFields(kPaddles + kExtension);
+  FileFields::SetUnknown(program, kPaddles + kExtension);
   BlockDesc& root = program.Root();
-  root.SetUnknownFields(kExtension);
+  FileFields::SetUnknown(root, kExtension);
   VarDesc& h = root.Var("h");
   h.SetErrorClip(ErrorClipByValue(2));
   h.MutableTraining().creation_site = "net.pbtxt:3:5";
@@ -29,12 +30,12 @@ ProgramDesc WithEverything() {
   w.MutableTraining().learning_rate = 0.5;
   w.MutableTraining().trainable = false;
   w.MutableTraining().regularizer = Setting{"l2_decay", {{"coeff", 0.25}}};
-  w.MutableWire().unknown_fields = kPaddles + kExtension;
+  FileFields::MutableWire(w).unknown_fields = kPaddles + kExtension;
   root.Var("y");
   OpDesc& op = root.AppendOp("mean_grad", {{"X", {"h"}}}, {{"Out", {"y"}}},
                              {{"forward_op", std::string("h")}, {"op_role", int32_t{1}}});
   SetMark(op, {TrainingStage::kErrorClip, TrainingPart::kFinite, "h"});
-  op.SetUnknownFields(kExtension);
+  FileFields::SetUnknown(op, kExtension);
   return program;
 }
 
@@ -66,8 +67,8 @@ TEST(PaddleFields, OnlyPaddlesRemain) {
   EXPECT_TRUE(Find(left_out, "error clip")->matters);
   EXPECT_FALSE(Find(left_out, "place in the text")->matters);
 
-  EXPECT_EQ(program.unknown_fields(), kPaddles);
-  EXPECT_EQ(program.Root().FindVar("w")->wire()->unknown_fields, kPaddles);
+  EXPECT_EQ(FileFields::Unknown(program), kPaddles);
+  EXPECT_EQ(FileFields::WireOf(*program.Root().FindVar("w"))->unknown_fields, kPaddles);
   EXPECT_EQ(program.version, 1008004);
   EXPECT_TRUE(program.Root().FindVar("w")->is_parameter());
   EXPECT_FALSE(program.Root().op(0).HasAttr("forward_op"));

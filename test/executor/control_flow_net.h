@@ -2,7 +2,7 @@
 // Programs with loops and branches, as the tests of the executor make them.
 
 #include <coracle/executor/executor.h>
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>
 #include <coracle/test/error_of.h>

@@ -1,7 +1,7 @@
 // Loops, branches and recurrent nets: what the executor makes of them, and that it agrees
 // with the interpreter.
 #include <coracle/executor/executor.h>
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>
 #include <coracle/test/executor/control_flow_net.h>

@@ -2,7 +2,7 @@
 // the interpreter.
 #include <coracle/backward/backward.h>
 #include <coracle/executor/executor.h>
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/layers/builder.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include <coracle/executor/memory_plan.h>
+#include <coracle/executor/plan/memory_plan.h>
 #include <gtest/gtest.h>
 
 #include <random>

@@ -1,7 +1,7 @@
 // Ops that run a sub-block: what the frames of control flow must do, shown by a loop of a fixed
 // number of rounds.
 #include <coracle/executor/executor.h>
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/framework/op/op_context.h>
 #include <gtest/gtest.h>
 

@@ -3,6 +3,7 @@
 
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/edit_guard.h>
+#include <coracle/framework/ir/file_fields.h>
 #include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 
@@ -110,9 +111,9 @@ class RandomEdits {
   }
 
   void EditFields(BlockDesc& block, size_t kind) {
-    if (kind == 0) block.SetUnknownFields("\x78\x01");  // field 15
-    if (kind == 1) program_.SetUnknownFields("\x78\x02");
-    if (kind == 2) block.forward_block_idx_field() = 0;
+    if (kind == 0) FileFields::SetUnknown(block, "\x78\x01");  // field 15
+    if (kind == 1) FileFields::SetUnknown(program_, "\x78\x02");
+    if (kind == 2) FileFields::ForwardBlock(block) = 0;
     if (kind == 3) program_.SetOpVersions({{{"relu", static_cast<int32_t>(Below(5))}}});
     if (kind == 4) program_.version = 1000000 + static_cast<int64_t>(Below(5));
     if (kind == 4) program_.version_in_legacy_field = Below(2) == 0;
@@ -149,7 +150,7 @@ class RandomEdits {
     if (kind == 3) op.SetAttr("b", static_cast<int32_t>(Below(9)));
     if (kind == 4) op.RemoveAttr("a");
     if (kind == 5) op.RenameInputs([&](const std::string&) { return AnyName(); });
-    if (kind == 6) op.is_target_field() = true;
+    if (kind == 6) op.SetIsTarget(true);
   }
 
   void EditInGuard() {

@@ -1,6 +1,6 @@
 // FlowTypes: the types that rules inferred, else those of constants, else the declared ones.
 
-#include <coracle/framework/op/flow_types.h>
+#include <coracle/framework/op/check/flow_types.h>
 #include <coracle/operators/operators.h>
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // Op definitions, registry, libraries and the interpreter.
 
 #include <coracle/framework/base/file.h>
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/operators.h>

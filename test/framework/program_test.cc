@@ -62,7 +62,7 @@ TEST(Block, UsesFollowEdits) {
   EXPECT_EQ(Ops(root.Uses("x").readers), std::vector<OpDesc*>{&first});
   EXPECT_EQ(Ops(root.Uses("y").writers), (std::vector<OpDesc*>{&first, &second}));
   EXPECT_EQ(root.IndexOf(second), 1u);
-  root.PrependOp("c", {{"X", {"y"}}}, {});
+  root.InsertOp(0, OpDesc("c", {{"X", {"y"}}}, {}, {}));
   EXPECT_EQ(root.IndexOf(second), 2u);
   EXPECT_EQ(root.Uses("y").readers.size(), 2u);
   second.SetInput("X", {"z"});
@@ -266,7 +266,7 @@ TEST(Program, CloneForTestDropsTraining) {
 
 TEST(Program, PruneKeepsWhatTheTargetsNeed) {
   ProgramDesc program = SmallProgram();
-  program.Root().AppendOp("print", {{"X", {"x"}}}, {}).is_target_field() = true;
+  program.Root().AppendOp("print", {{"X", {"x"}}}, {}).SetIsTarget(true);
   program.Prune({"h"});
   EXPECT_EQ(OpTypes(program.Root()), (std::vector<std::string>{"fc", "print"}));
   EXPECT_EQ(VarNames(program.Root()), (std::vector<std::string>{"x", "h", "w"}));

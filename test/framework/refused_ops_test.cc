@@ -1,5 +1,5 @@
 #include <coracle/coracle.h>
-#include <coracle/framework/op/refused_ops.h>
+#include <coracle/framework/op/check/refused_ops.h>
 #include <gtest/gtest.h>
 
 namespace coracle::refused_ops_test {
@@ -10,7 +10,7 @@ TEST(RefusedOps, HaveAReasonAndNoOp) {
     EXPECT_EQ(FindRefusedOp(op.type), &op);
     EXPECT_FALSE(op.reason.empty()) << op.type;
     EXPECT_FALSE(DefaultOps().Find(op.type))
-        << op.type << " is registered: take it out of framework/op/refused_ops.cc";
+        << op.type << " is registered: take it out of framework/op/check/refused_ops.cc";
   }
   EXPECT_FALSE(FindRefusedOp("relu"));
   EXPECT_FALSE(FindRefusedOp(""));

@@ -1,6 +1,6 @@
 #include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/framework/tensor/tensor.h>
 #include <coracle/operators/operators.h>
 #include <gtest/gtest.h>

@@ -31,7 +31,6 @@ TEST(Rows, DefaultsFollowFromTheKindOfTheOp) {
   ops.Add(Declared("mixer_grad"));
   ops.Add(Declared("plain_grad"));
   const OpDesc op("any", {}, {}, {});
-  EXPECT_FALSE(HasRowTrait(ops.Get("plain")));
   EXPECT_EQ(RuleOf(ops.Get("plain"), op), RowRule::kUndeclared);
   EXPECT_EQ(RuleOf(ops.Get("element"), op), RowRule::kEach);
   EXPECT_EQ(RuleOf(ops.Get("plain_grad"), op), RowRule::kEach);

@@ -1,3 +1,4 @@
+#include <coracle/framework/ir/file_fields.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <gtest/gtest.h>
@@ -290,6 +291,28 @@ TEST(Verify, VarShapesAndTypes) {
   s.Only("var_dtype");
 }
 
+// A branch may not run, so an op in it that cannot run is no error of the program.
+TEST(Verify, BranchesMayFail) {
+  ProgramDesc program;
+  BlockDesc& root = program.Root();
+  root.Var("x").SetShape({2, 3});
+  root.Var("c").SetMeta({VarType::kLoDTensor, DType::kBool, {1}, 0});
+  root.Var("y").SetShape({2, 1000});
+  root.Var("scope").SetType(VarType::kStepScopes);
+  BlockDesc& block = program.AppendBlock(root);
+  block.Var("i").SetDType(DType::kInt64);
+  block.AppendOp("top_k_v2", {{"X", {"x"}}}, {{"Out", {"y"}}, {"Indices", {"i"}}}, {{"k", 1000}});
+  root.AppendOp("conditional_block", {{"Cond", {"c"}}, {"Input", {"x"}}},
+                {{"Out", {"y"}}, {"Scope", {"scope"}}},
+                {{"sub_block", BlockRef{1}}, {"is_scalar_condition", true}});
+  const auto problems = Verify(program, DefaultOps());
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_EQ(problems[0].severity, VerifyProblem::Severity::kNote);
+  EXPECT_NE(problems[0].message.find("fails if this branch is taken: top_k_v2"), std::string::npos)
+      << problems[0].message;
+  VerifyOrThrow(program, DefaultOps());
+}
+
 TEST(Verify, BlockIndices) {
   Sample s;
   s.program.AppendBlock(7);
@@ -307,7 +330,7 @@ TEST(Verify, BlockIndices) {
   w.root.AppendOp("run", {}, {}, {{"sub_block", BlockRef{5}}});
   w.Only("block_index");
   ProgramDesc none;
-  none.ClearBlocks();
+  FileFields::ClearBlocks(none);
   ASSERT_EQ(Verify(none, Ops()).size(), 1u);
   EXPECT_EQ(Verify(none, Ops())[0].rule, "no_block");
 }

@@ -1,3 +1,4 @@
+#include <coracle/framework/ir/file_fields.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/writer.h>
 #include <coracle/layers/builder.h>
@@ -41,7 +42,7 @@ TEST_F(WriterTest, MakesTypedOutputs) {
   const Variable parts =
       MakeWriter().Make("cast", {{"X", {"x"}}}, CastAttrs(DType::kFloat32, DType::kFloat64));
   EXPECT_EQ(parts.dtype(), DType::kFloat64);
-  EXPECT_FALSE(parts.desc().stop_gradient_field().has_value());
+  EXPECT_FALSE(FileFields::StopGradient(parts.desc()).has_value());
   VerifyOrThrow(program, DefaultOps());
 }
 

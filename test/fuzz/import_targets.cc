@@ -2,8 +2,11 @@
 
 #include <coracle/convert/caffe/weights.h>
 #include <coracle/convert/onnx.h>
+#include <coracle/convert/pir.h>
+#include <coracle/executor/drawn_values.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/ir/feed_fetch.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/test/fuzz/any_program.h>
 #include <coracle/test/fuzz/targets.h>
@@ -74,6 +77,22 @@ void FuzzOnnx(std::string_view bytes) {
     const InferenceModel model = ParseOnnx(bytes, "input", scope);
     RequireSound(model.program);
     UseProgram(model.program);
+    PreparedProgram prepared = Executor().PrepareOwning(model.program, scope);
+    prepared.Run(scope, ZerosFor(model));
+  });
+}
+
+// What is accepted need not verify: an op that the file describes may be one that cannot run.
+void FuzzPir(std::string_view bytes) {
+  SetLogSink([](MessageLevel, const std::string&) {});
+  const ScopedLimits limits(SmallLimits());
+  Refusable([&] {
+    InferenceModel model;
+    model.program = ParsePir(bytes, "input");
+    model.feed_names = FeedNames(model.program);
+    UseProgram(model.program);
+    Scope scope;
+    DrawMissingParameters(model.program, scope);
     PreparedProgram prepared = Executor().PrepareOwning(model.program, scope);
     prepared.Run(scope, ZerosFor(model));
   });

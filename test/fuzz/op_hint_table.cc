@@ -217,6 +217,20 @@ constexpr OpHint kSmooth[] = {
     {"cumsum", "X[a,b]", "axis=0|-1"},
     {"reduce_sum reduce_mean", "X[a,b,c]", "dim=[0]|[-1]|[0,2]|[1] in_dtype=-1 out_dtype=-1"},
     {"reduce_prod", "X[a,b]", "dim=[0]|[1] in_dtype=-1 out_dtype=-1"},
+    {"map_values", "X[a,b]",
+     "keys_strings=[] keys_int64s=[] keys_float64s=[] values_strings=[] values_int64s=[] "
+     "values_float64s=[] has_default=true"},
+    {"tfidf_vectorizer", "X:i[a,b]",
+     "ngram_counts=[0] ngram_indexes=[0,1] pool_int64s=[1,2] pool_strings=[] weights=[] "
+     "min_gram_length=1 max_gram_length=1|2 max_skip_count=0|3 mode=TF|IDF"},
+    {"tree_ensemble", "X[a,2]",
+     "nodes_features=[0,1] nodes_modes=[0,1]|[0,0]|[3,0]|[4,5] nodes_splits=[0,0.5] "
+     "nodes_true=[1,-1] nodes_false=[-1,-2] nodes_missing_true=[]|[0,1] roots=[0]|[0,-3] "
+     "member_counts=[] members=[] leaf_counts=[] leaf_targets=[0,1,0] leaf_weights=[1,2,3] "
+     "targets=2 base_values=[]|[1,2]"},
+    {"svm", "X[a,2]",
+     "vectors=3 support_vectors=[1,2,3,4,5,6] coefficients=[1,-1,2] rho=[1] prob_a=[] prob_b=[] "
+     "vectors_per_class=[]|[1,2] gamma=0.5 coef0=1 degree=2|3"},
     {"increment", "X[1]"},
     {"dropout", "X", "dropout_prob=0.5|0|0.25"},
     {"rnn", "Input[t,n,i] SequenceLength?:i<t[n]", "", Recurrent},

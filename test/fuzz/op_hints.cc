@@ -177,6 +177,11 @@ Attribute ParseAttr(const std::string& text, AttrType type, const std::map<char,
       return std::vector<int64_t>(list.begin(), list.end());
     case AttrType::kFloats:
       return std::vector<float>(list.begin(), list.end());
+    case AttrType::kScalars: {
+      std::vector<Scalar> scalars;
+      for (const double value : list) scalars.push_back({value});
+      return scalars;
+    }
     default:
       throw InternalError("a hint gives an attr of a type that it cannot spell");
   }

@@ -1,6 +1,6 @@
+#include <coracle/framework/op/check/run_rules.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/run_rules.h>
 #include <coracle/operators/operators.h>
 #include <coracle/test/fuzz/any_program.h>
 #include <coracle/test/fuzz/random_program.h>

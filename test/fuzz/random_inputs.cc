@@ -38,6 +38,7 @@ const std::map<std::string, Target>& Targets() {
                                                         {"job", FuzzJob},
                                                         {"model_text", FuzzModelText},
                                                         {"onnx", FuzzOnnx},
+                                                        {"pir", FuzzPir},
                                                         {"program_binary", FuzzProgramBinary},
                                                         {"program_text", FuzzProgramText},
                                                         {"tensor", FuzzTensor},

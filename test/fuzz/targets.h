@@ -31,6 +31,8 @@ void FuzzRun(std::string_view bytes);
 void FuzzTensor(std::string_view bytes);
 // An ONNX model, which is imported, treated as any program, and run under small limits.
 void FuzzOnnx(std::string_view bytes);
+// A program of Paddle 3 as JSON, which is treated as any program, and run under small limits.
+void FuzzPir(std::string_view bytes);
 // Weights of Caffe.
 void FuzzCaffeWeights(std::string_view bytes);
 // An LMDB file of Datum messages.

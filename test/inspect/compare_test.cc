@@ -1,5 +1,6 @@
 // Tensors side by side, and where two runs part. All numbers are derived by hand.
 
+#include <coracle/framework/tensor/complex.h>
 #include <coracle/inspect/compare_runs.h>
 #include <coracle/inspect/inspect.h>
 #include <coracle/test/error_of.h>

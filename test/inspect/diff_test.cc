@@ -267,7 +267,7 @@ TEST(Diff, ManyParametersShareALine) {
 TEST(Diff, FeedsFetchesAndSeed) {
   ProgramDesc a = Chain({"relu", "tanh"}, {"h", "y"}), b = a;
   const auto feed = [](ProgramDesc& program, const std::string& fetched) {
-    program.Root().PrependOp("feed", {{"X", {"feed"}}}, {{"Out", {"x"}}}, {{"col", 0}});
+    program.Root().InsertOp(0, OpDesc("feed", {{"X", {"feed"}}}, {{"Out", {"x"}}}, {{"col", 0}}));
     program.Root().AppendOp("fetch", {{"X", {fetched}}}, {{"Out", {"fetch"}}}, {{"col", 0}});
   };
   feed(a, "y");

@@ -127,11 +127,39 @@ TEST(Npy, OtherTypesAreWidened) {
                        Tensor::Of<int32_t>({1}, {65535})));
   EXPECT_TRUE(BitEqual(ParseNpy(Npy(Header("<u4", "False", "()"), "\xff\xff\xff\xff"), "t"),
                        Tensor::Of<int64_t>({}, {4294967295})));
-  EXPECT_NE(ErrorOf(Npy(Header("<u8", "False", "()"), std::string(8, '\xff'))).find("int64"),
-            std::string::npos);
+  EXPECT_TRUE(BitEqual(ParseNpy(Npy(Header("<u8", "False", "()"), std::string(8, '\xff')), "t"),
+                       Tensor::Of<uint64_t>({}, {UINT64_MAX})));
   // A byte that is neither 0 nor 1 is true.
   EXPECT_TRUE(BitEqual(ParseNpy(Npy(Header("|b1", "False", "(3,)"), std::string("\0\1\7", 3)), "t"),
                        Tensor::Of<bool>({3}, {false, true, true})));
+}
+
+TEST(Npy, Texts) {
+  using Texts = std::vector<std::string>;
+  // NumPy's array(['ab', '\u00e4\U0001f600', '']), in both byte orders, and bytes.
+  const std::string little("a\0\0\0b\0\0\0\xe4\0\0\0\0\xf6\x01\0\0\0\0\0\0\0\0\0", 24);
+  const std::string big("\0\0\0a\0\0\0b\0\0\0\xe4\0\x01\xf6\0\0\0\0\0\0\0\0\0", 24);
+  const Texts wanted = {"ab", "\xc3\xa4\xf0\x9f\x98\x80", ""};
+  EXPECT_EQ(ParseNpy(Npy(Header("<U2", "False", "(3,)"), little), "t").Strings(), wanted);
+  EXPECT_EQ(ParseNpy(Npy(Header(">U2", "False", "(3,)"), big), "t").Strings(), wanted);
+  EXPECT_EQ(ParseNpy(Npy(Header("|S2", "True", "(2, 2)"), std::string("a\0b\0\xff-cd", 8)), "t")
+                .Strings(),
+            (Texts{"a", "\xff-", "b", "cd"}));
+  EXPECT_EQ(ParseNpy(Npy(Header("<U0", "False", "(0,)"), ""), "t").shape(), (Shape{0}));
+  for (const Texts& texts : {wanted, Texts{"\xff", "ab"}, Texts{"", std::string("a\0b", 3)}}) {
+    const Tensor tensor = Tensor::OfStrings({static_cast<int64_t>(texts.size()), 1}, texts);
+    EXPECT_TRUE(BitEqual(ParseNpy(SerializeNpy(tensor), "t"), tensor));
+  }
+  EXPECT_NE(SerializeNpy(Tensor::OfStrings({3}, wanted)).find("'<U2'"), std::string::npos);
+  EXPECT_NE(SerializeNpy(Tensor::OfStrings({1}, Texts{"\xff"})).find("'|S1'"), std::string::npos);
+  EXPECT_THROW(SerializeNpy(Tensor::OfStrings({1}, Texts{std::string("a\0", 2)})), Error);
+  EXPECT_NE(ErrorOf(Npy(Header("<U1", "False", "(1,)"), std::string("\0\xd8\0\0", 4)))
+                .find("text 0 holds 0xd800, which is no character"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf(Npy(Header("<U0", "False", "(1099511627776,)"), "")), "");
+  EXPECT_NE(ErrorOf(Npy(Header("<U99999999999999999999", "False", "(1,)"), "")), "");
+  EXPECT_NE(ErrorOf(Npy(Header("|O", "False", "(1,)"), "x")).find("texts to 'U' with astype"),
+            std::string::npos);
 }
 
 TEST(Npy, MalformedFilesAreErrors) {

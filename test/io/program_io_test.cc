@@ -1,6 +1,7 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/ir/file_fields.h>
 #include <coracle/test/io/sample_program.h>
 #include <coracle/test/test_data.h>
 #include <gtest/gtest.h>
@@ -70,7 +71,7 @@ TEST(ProgramIo, ValuesAreRead) {
   EXPECT_EQ(w.shape(), Shape({-1, 1000}));
   EXPECT_EQ(w.lod_level(), 2);
   EXPECT_TRUE(w.persistable() && w.is_parameter() && w.stop_gradient());
-  EXPECT_EQ(w.need_check_feed_field(), std::optional<bool>(false));
+  EXPECT_EQ(FileFields::NeedCheckFeed(w), std::optional<bool>(false));
   EXPECT_FALSE(w.training().trainable);
   EXPECT_EQ(w.training().learning_rate, 0.25);
   EXPECT_EQ(w.training().initializer->Get<float>("low", 0), -1);
@@ -83,7 +84,7 @@ TEST(ProgramIo, ValuesAreRead) {
   const OpDesc& op = root.op(0);
   EXPECT_EQ(op.Input("X"), std::vector<std::string>{"x"});
   EXPECT_EQ(op.Output("Out").at(1), "@EMPTY@");
-  EXPECT_TRUE(op.is_target_field().has_value());
+  EXPECT_TRUE(FileFields::IsTarget(op).has_value());
   EXPECT_EQ(op.GetAttr<int32_t>("int", 0), -7);
   EXPECT_EQ(op.GetAttr<float>("float", 0), 0.1f);
   EXPECT_EQ(op.GetAttr<std::string>("string", ""), std::string("a\0b\xff\n", 5));
@@ -102,8 +103,28 @@ TEST(ProgramIo, ValuesAreRead) {
   EXPECT_EQ(std::get<Complex>(scalar.value), (Complex{1.5, -2}));
   EXPECT_EQ(std::get<int64_t>(std::get<std::vector<Scalar>>(*op.FindAttr("scalars"))[1].value), -3);
   EXPECT_TRUE(op.GetAttr<std::vector<int64_t>>("empty", {1}).empty());
-  EXPECT_EQ(program.Block(1).forward_block_idx_field(), std::optional<int32_t>(-1));
-  EXPECT_EQ(root.forward_block_idx_field(), std::nullopt);
+  EXPECT_EQ(FileFields::ForwardBlock(program.Block(1)), std::optional<int32_t>(-1));
+  EXPECT_EQ(FileFields::ForwardBlock(root), std::nullopt);
+}
+
+// Old exporters multiplied unknown dims: -1 times 8 channels became -8.
+TEST(ProgramIo, DimsBelowMinusOneAreUnknown) {
+  ProgramDesc program;
+  program.Root().Var("x").SetShape({-8, 3});
+  program.Root().Var("y").SetShape({4, -120});
+  program.Root().Var("z").SetShape({-1, 2});
+  const std::string bytes = SerializeProgram(program);
+  std::string log;
+  ProgramDesc read;
+  {
+    const CapturedLog captured;
+    read = ParseProgram(bytes, "old.pdmodel");
+    log = captured.text();
+  }
+  EXPECT_EQ(read.Root().FindVar("x")->shape(), (Shape{-1, 3}));
+  EXPECT_EQ(read.Root().FindVar("y")->shape(), (Shape{4, -1}));
+  EXPECT_EQ(log, "old.pdmodel: dims below -1 count as unknown: those of 'x' and 1 more\n");
+  EXPECT_EQ(SerializeProgram(read), bytes);
 }
 
 TEST(ProgramIo, LegacyVersionKeepsItsPlace) {
@@ -253,7 +274,7 @@ TEST(ProgramIo, TextRoundTrip) {
 
 TEST(ProgramIo, TextWarnsOfWhatItDrops) {
   ProgramDesc program = ParseProgram(proto::SampleMessage().SerializeAsString());
-  program.SetUnknownFields(std::string("\xa2\x38\x03new", 6));
+  FileFields::SetUnknown(program, std::string("\xa2\x38\x03new", 6));
   program.Root().FindVar("scopes")->SetType(static_cast<VarType>(77));
   CapturedLog log;
   ProgramDesc again = ParseProgramText(ProgramToText(program));

@@ -114,8 +114,12 @@ TEST(TensorIo, DamagedStreamsAreErrors) {
   std::string negative =
       head + std::string("\x0d\0\0\0\x08\x05\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", 17);
   EXPECT_NE(ErrorOf(negative).find("dimension of -1"), std::string::npos) << ErrorOf(negative);
-  std::string type = head + std::string("\x04\0\0\0\x08\x19\x10\x01", 8) + std::string(16, '\0');
-  EXPECT_NE(ErrorOf(type).find("data type 25"), std::string::npos) << ErrorOf(type);
+  const auto of_type = [&](char type) {
+    return head + std::string("\x04\0\0\0\x08", 5) + type + std::string("\x10\x01", 2) +
+           std::string(16, '\0');
+  };
+  EXPECT_NE(ErrorOf(of_type(26)).find("data type 26"), std::string::npos) << ErrorOf(of_type(26));
+  EXPECT_NE(ErrorOf(of_type(25)).find("a tensor of strings"), std::string::npos);
 }
 
 TEST(TensorIo, MutationsNeverCrash) {
@@ -258,6 +262,8 @@ TEST(Parameters, ShiftedFilesNameTheFirstMisfit) {
   EXPECT_NE(load().find("28 bytes are left over"), std::string::npos) << load();
   WriteFileAtomic(path, "\x89PNG and so on");
   EXPECT_NE(load().find(path), std::string::npos);
+  WriteFileAtomic(path, "\x80\x02}q\x01");  // what Paddle writes as .pdparams
+  EXPECT_NE(load().find("is a pickle of Python"), std::string::npos) << load();
 }
 
 TEST(Parameters, SeparateFiles) {

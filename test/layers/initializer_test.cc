@@ -1,4 +1,4 @@
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/layers/builder.h>
 #include <coracle/test/error_of.h>
 #include <gtest/gtest.h>

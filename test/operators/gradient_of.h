@@ -3,7 +3,7 @@
 // hold infinities.
 
 #include <coracle/backward/backward.h>
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/operators/operators.h>
 #include <gtest/gtest.h>
 

@@ -1,7 +1,7 @@
 // One rule for all maxima and minima: a nan comes out, wherever in the window it is, and the
 // gradient goes to it.
 
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/test/op_test.h>
 #include <coracle/test/operators/gradient_of.h>
 

@@ -1,5 +1,5 @@
 #include <coracle/backward/backward.h>
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/layers/builder.h>
 #include <gtest/gtest.h>
 

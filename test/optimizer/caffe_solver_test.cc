@@ -1,7 +1,7 @@
 // Caffe's six solvers by our optimizers: golden numbers computed from the formulas of its sources
 // in double precision, and its order of clip, normalization and decay.
 
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/optimizer/optimizer.h>
 #include <gtest/gtest.h>

@@ -2,7 +2,7 @@
 // what users add.
 
 #include <coracle/framework/ir/program.h>
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/optimizer/optimizer.h>
 #include <coracle/regularizer/regularizer.h>
 #include <coracle/test/error_of.h>

@@ -2,7 +2,8 @@
 
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/ir/file_fields.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>
@@ -290,7 +291,8 @@ TEST(FineTuning, OldParametersAreTrainedWithNewOnes) {
   {
     Builder net(old, startup);
     net.Fc(net.Fc(net.Data("x", {-1, 3}), {.size = 4}), {.size = 4, .output = "features"});
-    for (size_t i = 0; i < old.Root().NumVars(); ++i) old.Root().var(i).is_parameter_field() = {};
+    for (size_t i = 0; i < old.Root().NumVars(); ++i)
+      FileFields::IsParameter(old.Root().var(i)) = {};
     old.InferParameters();
   }
   ProgramDesc main = ParseProgram(SerializeProgram(old));

@@ -2,7 +2,7 @@
 // formulas (Paddle's, see the options' docs).
 
 #include <coracle/executor/executor.h>
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>
 #include <coracle/optimizer/optimizer.h>

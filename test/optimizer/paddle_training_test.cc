@@ -5,7 +5,7 @@
 
 #include <coracle/clip/clip.h>
 #include <coracle/executor/executor.h>
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>
 #include <coracle/optimizer/mixed_precision.h>

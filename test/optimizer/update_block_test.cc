@@ -3,7 +3,7 @@
 
 #include <coracle/executor/executor.h>
 #include <coracle/framework/io/tensor_io.h>
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/layers/builder.h>
 #include <coracle/optimizer/optimizer.h>

@@ -147,12 +147,12 @@ TEST_F(CaffeCommand, Databases) {
 TEST_F(CaffeCommand, Solvers) {
   WriteSolver("\nweights: 'none.caffemodel'");
   ExpectError("train solver.prototxt",
-              "solver.prototxt:3:1: weights: there is no file 'none.caffemodel'");
+              "solver.prototxt:3:1: weights: file 'none.caffemodel' does not exist");
   WriteSolver("test_iter: 3");
   ExpectError("train solver.prototxt", "test_interval must be positive, got 0");
   WriteSolver("type: 'Adamm'");
   ExpectError("convert solver.prototxt o.pbtxt", "solver.prototxt:2:13: type 'Adamm': no such");
   WriteFileAtomic(Path("solver.prototxt"), "net: 'nowhere.prototxt' max_iter: 3");
-  ExpectError("train solver.prototxt", "solver.prototxt:1:1: net: there is no file 'nowhere.proto");
+  ExpectError("train solver.prototxt", "solver.prototxt:1:1: net: file 'nowhere.proto");
 }
 }  // namespace coracle::caffe_test

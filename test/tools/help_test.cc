@@ -7,8 +7,10 @@
 #include <coracle/train/job/job.h>
 #include <coracle/train/job/job_help.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 namespace coracle::help_test {
 
@@ -46,12 +48,38 @@ TEST_F(HelpCommand, EveryLayerExampleBuilds) {
   EXPECT_GT(examples, 200u);
 }
 
+// Help prints the inputs and the layer itself; the layers that make other inputs are in the JSON.
+TEST_F(HelpCommand, ExamplesAreShort) {
+  for (const TextEntry& listed : LayerEntries()) {
+    const std::string help = DescribeLayer(listed.name);
+    const size_t example = help.find("\nexample\n");
+    if (example == help.npos) continue;
+    EXPECT_LE(std::count(help.begin() + static_cast<std::ptrdiff_t>(example), help.end(), '\n'), 8)
+        << help;
+  }
+  EXPECT_TRUE(
+      DescribeLayer("array_read")
+          .ends_with("\nexample\n  data { name: \"x\" shape: [-1, 8] }\n"
+                     "  layer { array_read { array: \"all\" i: \"i\" output: \"out\" } }\n"))
+      << DescribeLayer("array_read");
+}
+
 // A field is found by its name alone, and a layer by what other libraries call it.
 TEST_F(HelpCommand, FieldsAreFound) {
   Expect("coracle help mixed_precision", 0, {"job.mixed_precision: "});
   Expect("coracle help label_kind", 0, {"`coracle help job.train.csv.label_kind`"});
   Expect("coracle help no_such_thing", 2, {"unknown command 'no_such_thing'"});
   Expect("coracle layers Dense", 1, {"there is no layer 'Dense'; here it is called fc"});
+}
+
+TEST_F(HelpCommand, CommandsAreSorted) {
+  const std::string text = Shell("coracle help").text;
+  std::stringstream lines(text.substr(text.find("\ncommands\n") + 10));
+  std::vector<std::string> names;
+  for (std::string line; std::getline(lines, line) && line.starts_with("  ");)
+    names.push_back(line.substr(2, line.find(' ', 2) - 2));
+  EXPECT_GT(names.size(), 25u);
+  EXPECT_TRUE(std::is_sorted(names.begin(), names.end()));
 }
 
 TEST_F(HelpCommand, LayersAreListed) {

@@ -110,7 +110,7 @@ const Case kCases[] = {
      "job.pbtxt:3:1: train: "},
     {"batch_size: 2", "batch_size: 9 drop_last: true", "job.pbtxt:9:1: "},
     // missing files
-    {"model.pbtxt", "modle.pbtxt", "job.pbtxt:2:1: model: there is no file 'modle.pbtxt'"},
+    {"model.pbtxt", "modle.pbtxt", "job.pbtxt:2:1: model: file 'modle.pbtxt' does not exist"},
     {"data.csv\" } }\ntest", "nowhere.csv\" } }\ntest",
      "job.pbtxt:3:1: train: cannot open 'nowhere.csv': No such file or directory"},
     {"data.csv\" } }\nbind", "nowhere.csv\" } }\nbind",

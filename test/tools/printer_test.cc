@@ -96,7 +96,7 @@ TEST(Printer, InputsAndOutputsComeFirst) {
   for (const char* list : {"feed", "fetch"}) block.Var(list).SetPersistable(true);
   block.FindVar("feed")->SetType(VarType::kFeedMinibatch);
   block.FindVar("fetch")->SetType(VarType::kFetchList);
-  block.PrependOp("feed", {{"X", {"feed"}}}, {{"Out", {"x"}}});
+  block.InsertOp(0, OpDesc("feed", {{"X", {"feed"}}}, {{"Out", {"x"}}}, {}));
   block.AppendOp("fetch", {{"X", {"h"}}}, {{"Out", {"fetch"}}});
   const std::string text = PrintProgram(program);
   EXPECT_NE(

@@ -130,6 +130,7 @@ TEST_F(View, PageHoldsWhatIsKnown) {
   EXPECT_TRUE(program["gradient"]["starts"].contains("fc_0.w_0"));
   EXPECT_GT(program["memory"]["arena_bytes"], 0);
   EXPECT_NE(data["op_types"]["mul"]["doc"], "");
+  EXPECT_EQ(data["op_types"]["mul"]["family"], "matmul");
   // The same values from another kind of file.
   WriteFileAtomic(Path("h.json"), R"({"format": "coracle.tensors", "version": 1, "tensors": [
       {"name": "h", "dtype": "float32", "shape": [2], "lod": [], "data": [3, 4]}]})");

@@ -1,6 +1,6 @@
 #include <coracle/test/train/train_test_util.h>
 #include <coracle/train/data/data_source.h>
-#include <coracle/train/run/same_data.h>
+#include <coracle/train/run/ranks/same_data.h>
 
 #include <algorithm>
 #include <cmath>

@@ -148,7 +148,7 @@ std::vector<double> Shown(StepWindow& window, const std::vector<double>& losses)
   return shown;
 }
 
-// caffe_solver.md, section 5: k = 3, losses 4 2 6 8 1 3.
+// Caffe's average_loss (solver.cpp, UpdateSmoothedLoss) with k = 3 and the losses 4 2 6 8 1 3.
 TEST(StepWindow, AverageLossIsTheMeanOfTheLastSteps) {
   StepWindow window("loss", {}, 3);
   const std::vector<double> shown = Shown(window, {4, 2, 6, 8, 1, 3});

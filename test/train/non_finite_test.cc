@@ -4,7 +4,7 @@
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/test/train/small_job.h>
 #include <coracle/train/log/format.h>
-#include <coracle/train/run/evaluator.h>
+#include <coracle/train/run/evaluation/evaluator.h>
 #include <coracle/train/run/run.h>
 #include <coracle/train/run/watch.h>
 

@@ -43,8 +43,7 @@ const char* const kKinds[] = {"sgd",
 // The text's defaults equal the options' defaults: a text without fields and one with the
 // documented defaults make the same program.
 TEST(OptimizerText, EveryKind) {
-  const std::vector<std::string> registered = OptimizerKinds();
-  for (const std::string& kind : registered) {
+  for (const auto& [kind, fields] : OptimizerFields()) {
     const bool known = std::find(std::begin(kKinds), std::end(kKinds), kind) != std::end(kKinds);
     EXPECT_TRUE(known || kind == "text_sgd" || kind == "factor_sgd")
         << kind << " is not in this test, or not in job text";

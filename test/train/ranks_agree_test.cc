@@ -4,7 +4,7 @@
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/test/distribute/rank_run.h>
 #include <coracle/test/train/rank_jobs.h>
-#include <coracle/train/run/rank_variables.h>
+#include <coracle/train/run/ranks/rank_variables.h>
 #include <coracle/train/run/trainer.h>
 #include <gtest/gtest.h>
 
@@ -80,10 +80,10 @@ TEST(RanksOfAJob, AParameterThatDiffers) {
   const auto ranks = RunOn(2, job, {}, [&](int rank, JobConfig& own, TrainOptions&) {
     if (rank == 1) own.weights = {{.file = weights}};
   });
-  EXPECT_NE(ranks[0].error.find("after step 0 the parameter 'fc_0.b_0' of rank 1 ("),
+  EXPECT_NE(ranks[0].error.find("after step 0 the parameter 'fc_0.b_0' differs between rank 1 ("),
             std::string::npos)
       << ranks[0].error;
-  EXPECT_NE(ranks[0].error.find(") is not that of rank 0 ("), std::string::npos) << ranks[0].error;
+  EXPECT_NE(ranks[0].error.find(") and rank 0 ("), std::string::npos) << ranks[0].error;
 }
 
 // A network that loses a bit: of the exchanges of gradients the one with the number `at`, from 0,
@@ -124,7 +124,7 @@ TEST(RanksOfAJob, AParameterThatAFaultChangesInMidRun) {
   EXPECT_EQ(ranks[0].steps_told, 5);
   EXPECT_NE(ranks[0].error.find("after step 6 the parameter '"), std::string::npos)
       << ranks[0].error;
-  EXPECT_NE(ranks[0].error.find("of rank 1 ("), std::string::npos) << ranks[0].error;
+  EXPECT_NE(ranks[0].error.find("differs between rank 1 ("), std::string::npos) << ranks[0].error;
   EXPECT_EQ(RunOn(2, RankJob("fault"), every)[0].error, "");
 }
 
@@ -167,7 +167,7 @@ TEST(RanksOfAJob, AFrozenParameterThatDiffers) {
   const auto ranks = RunOn(2, job, {}, [&](int rank, JobConfig& own, TrainOptions&) {
     if (rank == 1) own.weights = {{.file = weights}};
   });
-  EXPECT_NE(ranks[0].error.find("after step 0 the parameter 'fc_0.w_0' of rank 1 ("),
+  EXPECT_NE(ranks[0].error.find("after step 0 the parameter 'fc_0.w_0' differs between rank 1 ("),
             std::string::npos)
       << ranks[0].error;
 }

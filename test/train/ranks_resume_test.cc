@@ -3,7 +3,7 @@
 #include <coracle/communication/communicator.h>
 #include <coracle/test/distribute/rank_run.h>
 #include <coracle/test/train/rank_jobs.h>
-#include <coracle/train/run/snapshot.h>
+#include <coracle/train/run/snapshot/snapshot.h>
 #include <coracle/train/run/trainer.h>
 #include <gtest/gtest.h>
 

@@ -5,9 +5,9 @@
 #include <coracle/test/train/small_job.h>
 #include <coracle/train/log/plot.h>
 #include <coracle/train/log/run_log.h>
-#include <coracle/train/run/manifest.h>
 #include <coracle/train/run/run.h>
-#include <coracle/train/run/snapshot.h>
+#include <coracle/train/run/snapshot/manifest.h>
+#include <coracle/train/run/snapshot/snapshot.h>
 #include <coracle/train/run/trainer.h>
 #include <coracle/train/run/watch.h>
 #include <sys/stat.h>

@@ -3,7 +3,7 @@
 #include <coracle/framework/base/json_reader.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/test/train/small_job.h>
-#include <coracle/train/run/snapshot.h>
+#include <coracle/train/run/snapshot/snapshot.h>
 #include <coracle/train/run/trainer.h>
 #include <fmt/format.h>
 #include <sys/mount.h>

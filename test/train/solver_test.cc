@@ -5,7 +5,7 @@
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/test/train/small_job.h>
 #include <coracle/train/run/run.h>
-#include <coracle/train/run/snapshot.h>
+#include <coracle/train/run/snapshot/snapshot.h>
 #include <coracle/train/run/trainer.h>
 #include <signal.h>
 

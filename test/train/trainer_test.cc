@@ -344,7 +344,7 @@ TEST(Trainer, WrongNamesAndShapesAreTold) {
   job = SmallJob();
   job.source = "j.pbtxt";
   job.model = "nowhere.pbtxt";
-  EXPECT_EQ(JobError(job), "j.pbtxt: model: there is no file 'nowhere.pbtxt'");
+  EXPECT_EQ(JobError(job), "j.pbtxt: model: file 'nowhere.pbtxt' does not exist");
   job = SmallJob();
   job.source = "j.pbtxt";
   job.test.first = 500;

@@ -3,7 +3,7 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/test/train/small_job.h>
 #include <coracle/train/run/run.h>
-#include <coracle/train/run/snapshot.h>
+#include <coracle/train/run/snapshot/snapshot.h>
 #include <coracle/train/run/validate.h>
 
 #include <sstream>

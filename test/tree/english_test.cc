@@ -1,13 +1,16 @@
 // Comments are plain English: subject first, the field's word, one idea a sentence. Words that mark
 // the opposite, such as a sentence that opens with "Of", are counted in each folder. Lines that a
-// reflow has damaged are found too: a last line of one word, and headings merged into sentences.
+// reflow has damaged are found too: a last line of one word, and headings merged into sentences. So
+// are comments that an edit has cut off from their beginning or from their declaration.
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <regex>
 #include <string>
@@ -71,6 +74,31 @@ bool IsMergedHeading(const std::string& text) {
   return std::regex_search(text, merged);
 }
 
+// A comment whose beginning is lost: "| for complex X." Ops and names may begin one: "|x|", ".pb".
+bool IsCut(const std::string& text) {
+  static const std::regex cut("^ ?([,;:)!?]|[|&*/=] )");
+  return std::regex_search(text, cut);
+}
+
+// In a header each comment belongs to the declaration after it, or is a heading: "--- memory ---".
+std::vector<size_t> CommentsWithoutDeclaration(const fs::path& file) {
+  std::vector<size_t> found;
+  std::ifstream in(file);
+  bool after_comment = false, after_blank = false, heading = false;
+  size_t number = 0;
+  for (std::string line; std::getline(in, line);) {
+    ++number;
+    const size_t begin = line.find_first_not_of(' ');
+    const bool is_comment = begin != line.npos && line.compare(begin, 2, "//") == 0;
+    if (is_comment && after_blank && !heading) found.push_back(number - 2);
+    if (is_comment && !after_comment)
+      heading = line.find("// --- ") != line.npos || line.find("// ---- ") != line.npos;
+    after_blank = begin == line.npos && after_comment;
+    after_comment = is_comment;
+  }
+  return found;
+}
+
 struct Count {
   size_t lines = 0;
   std::vector<std::string> marked;
@@ -94,9 +122,17 @@ TEST(English, CommentsArePlain) {
         if (IsMergedHeading(line.text)) damaged.push_back(place + ": a heading inside a sentence");
         begins = EndsSentence(line.text);
       }
+      if (IsCut(comment.front().text))
+        damaged.push_back(path.string() + ":" + std::to_string(comment.front().number) +
+                          ": a comment without its beginning");
       if (IsOrphan(comment))
         damaged.push_back(path.string() + ":" + std::to_string(comment.back().number) +
                           ": a line of one word");
+    }
+    if (ending == ".h") {
+      for (const size_t line : CommentsWithoutDeclaration(entry.path()))
+        damaged.push_back(path.string() + ":" + std::to_string(line) +
+                          ": a comment without a declaration; a heading is // --- heading ---");
     }
   }
   ASSERT_GT(folders.size(), 15u);
@@ -108,6 +144,23 @@ TEST(English, CommentsArePlain) {
         << folder << ": " << count.marked.size() << " of " << count.lines << " lines" << shown;
   }
   for (const std::string& place : damaged) ADD_FAILURE() << place;
+}
+
+// The help of a job: each field has a text that begins with a capital letter.
+TEST(English, FieldsOfJobsHaveTexts) {
+  static const std::regex doc(
+      R"rx(\.(Add|Nested)\("(\w+)",\s*&O::[\w.]+,\s*((\w+\([\w():]*\)|k\w+),\s*)?"(.?))rx");
+  int fields = 0;
+  for (const char* file : {"train/job/job_fields.cc", "train/data/source_fields.cc"}) {
+    std::ifstream in(SourceDir() / file);
+    const std::string code{std::istreambuf_iterator<char>(in), {}};
+    for (std::sregex_iterator it(code.begin(), code.end(), doc), end; it != end; ++it, ++fields) {
+      const char first = (*it)[5].str()[0];
+      EXPECT_TRUE(first != '"' && !std::islower(static_cast<unsigned char>(first)))
+          << file << ": " << (*it)[2];
+    }
+  }
+  EXPECT_GT(fields, 100);
 }
 
 }  // namespace english_test

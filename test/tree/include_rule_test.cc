@@ -74,9 +74,10 @@ TEST(IncludeRule, NoUpwardEdge) {
 
 // Families of operators: each may include from those after it.
 const std::vector<std::string> kFamilies = {
-    "io",       "norm",   "detection", "conv",        "rnn",        "tensor",   "collective",
-    "loss",     "matmul", "control",   "linalg",      "metric",     "quantize", "reduce",
-    "sequence", "update", "random",    "elementwise", "activation", "kernels",  "rules"};
+    "io",         "norm",        "detection",  "conv",    "rnn",      "tensor",
+    "collective", "text",        "ml",         "loss",    "matmul",   "control",
+    "linalg",     "metric",      "quantize",   "reduce",  "sequence", "update",
+    "random",     "elementwise", "activation", "kernels", "rules"};
 
 // Rank of the family that holds "operators/<family>/..."; -1 if none does.
 int FamilyOf(const std::string& path) {
@@ -106,8 +107,8 @@ TEST(IncludeRule, FamiliesOfOperatorsPointOneWay) {
   EXPECT_GT(edges, 300);
 }
 
-// The files of executor/ by what they are about; headers from the lowest up. A file includes from
-// its own part and from those named with it.
+// The folders of executor/, and executor/ itself. Headers are listed from the lowest up. A
+// file includes from its own part and from those named with it.
 struct ExecutorPart {
   std::string name;
   std::vector<std::string> files;  // without .h and .cc
@@ -127,10 +128,9 @@ const std::vector<ExecutorPart> kExecutorParts = {
      {"value_pointers", "scope_binding", "nan_check", "step_labels", "value_observer", "frame",
       "run_steps"},
      {"plan"}},
-    {"activation", {"activation"}, {"plan", "planner", "frame"}},
     {"executor",
-     {"frozen_guard", "executor", "compiled_program", "drawn_values"},
-     {"plan", "planner", "frame", "activation"}}};
+     {"activation", "frozen_guard", "executor", "compiled_program", "drawn_values"},
+     {"plan", "planner", "frame"}}};
 
 TEST(IncludeRule, ExecutorPointsOneWay) {
   std::map<std::string, const ExecutorPart*> part_of;
@@ -145,6 +145,8 @@ TEST(IncludeRule, ExecutorPointsOneWay) {
   for (const fs::path& path : Sources(SourceDir() / "executor")) {
     const std::string file = path.stem().string();
     ASSERT_TRUE(part_of.count(file)) << path << " is in no part of the list";
+    EXPECT_EQ(path.parent_path().filename(), part_of[file]->name)
+        << path << " is in another folder than its part";
     seen.insert(file);
     for (const std::string& include : Includes(path)) {
       if (include.rfind("coracle/executor/", 0) != 0) continue;
@@ -169,6 +171,23 @@ std::set<std::string> PublicHeaders() {
   std::ifstream in(SourceDir() / "cmake/public_headers.txt");
   for (std::string line; std::getline(in, line);) headers.insert(line);
   return headers;
+}
+
+// Programs of examples/ and test/consumer/ are as users write theirs: they quote their own headers.
+TEST(IncludeRule, HasOneSpelling) {
+  int files = 0;
+  for (const fs::path& path : Sources(SourceDir())) {
+    const std::string name = fs::relative(path, SourceDir()).string();
+    if (name.starts_with("build") || name.starts_with("examples/") ||
+        name.starts_with("test/consumer/"))
+      continue;
+    std::ifstream in(path);
+    for (std::string line; std::getline(in, line);)
+      EXPECT_FALSE(line.starts_with("#include \""))
+          << name << ": " << line << ": write <coracle/...>";
+    ++files;
+  }
+  EXPECT_GT(files, 1500);
 }
 
 TEST(IncludeRule, PublicHeadersIncludeOnlyStandardAndPublicOnes) {

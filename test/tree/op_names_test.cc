@@ -3,9 +3,11 @@
 // operators/, convert/ and a pass know types: their own, those of the other format, and those of
 // the pass's pattern.
 
+#include <coracle/operators/op_families.h>
 #include <coracle/operators/operators.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -36,6 +38,11 @@ const std::vector<Exception> kExceptions = {
     {"framework/ir/infer_parameters.cc", "fetch", "a file is read without a registry"},
     {"framework/ir/infer_parameters.cc", "save", "a file is read without a registry"},
     {"framework/io/npy.cc", "shape", "a key of npy files"},
+    {"inspect/page/js/scene.js", "feed", "the page draws the ends of a program by their variables"},
+    {"inspect/page/js/scene.js", "fetch",
+     "the page draws the ends of a program by their variables"},
+    {"inspect/page/js/groups.js", "fetch",
+     "the page draws the ends of a program by their variables"},
     {"backward/backward.cc", "sum", "a way of adding up gradients"},
     {"optimizer/mixed_precision.cc", "cast", "appends and patches casts"},
     {"distribute/exchange_ops.cc", "fill_constant", "looks for constants of the startup program"},
@@ -50,8 +57,6 @@ const std::vector<Exception> kExceptions = {
     {"inspect/mistakes.cc", "log", kMistake},
     {"inspect/mistakes.cc", "log_softmax", kMistake},
     {"inspect/mistakes.cc", "logsigmoid", kMistake},
-    {"inspect/mistakes.cc", "reshape", kMistake},
-    {"inspect/mistakes.cc", "reshape2", kMistake},
     {"inspect/mistakes.cc", "sigmoid", kMistake},
     {"inspect/mistakes.cc", "softmax", kMistake},
     {"train/run/validate.cc", "dropout", kMistake},
@@ -66,7 +71,7 @@ const std::vector<Exception> kExceptions = {
     {"train/job/job_fields.cc", "auc", "the name of a metric"},
     {"train/data/source_fields.cc", "fill", kLayer},
     {"train/data/source_fields.cc", "mean", kLayer},
-    {"tools/graph.cc", "dot", "the format of a drawing"},
+    {"tools/commands/graph.cc", "dot", "the format of a drawing"},
 };
 
 bool IsException(const std::string& path, const std::string& name) {
@@ -105,6 +110,17 @@ std::string CodeOf(const fs::path& file) {
   return code;
 }
 
+// Scripts compare by ===, quote names by ', and have regular expressions: /^(sgd|momentum)/.
+std::set<std::string> ComparedOpsOfScript(std::string code) {
+  std::replace(code.begin(), code.end(), '\'', '"');
+  std::set<std::string> found = ComparedOps(std::regex_replace(code, std::regex("==="), "=="));
+  static const std::regex choice(R"rx([(|/^]([a-z0-9_]+)\|([a-z0-9_]+)[)|/])rx");
+  for (std::sregex_iterator it(code.begin(), code.end(), choice), end; it != end; ++it) {
+    if (IsOp((*it)[1]) && IsOp((*it)[2])) found.insert({(*it)[1], (*it)[2]});
+  }
+  return found;
+}
+
 TEST(OpNames, ComparisonsAndListsAreFound) {
   using Names = std::set<std::string>;
   EXPECT_EQ(ComparedOps(R"(if (op.type() == "while") f();)"), Names{"while"});
@@ -113,6 +129,8 @@ TEST(OpNames, ComparisonsAndListsAreFound) {
   EXPECT_EQ(ComparedOps(R"(type.starts_with("silu"))"), Names{"silu"});
   EXPECT_EQ(ComparedOps(R"(block.AppendOp("scale", {{"X", {x}}}, {{"Out", {y}}});)"), Names{});
   EXPECT_EQ(ComparedOps(R"(if (text == "none") f("sum");)"), Names{});
+  EXPECT_EQ(ComparedOpsOfScript("if (type === 'while') f();"), Names{"while"});
+  EXPECT_EQ(ComparedOpsOfScript("const updates = /^(sgd|momentum)/;"), (Names{"momentum", "sgd"}));
 }
 
 TEST(OpNames, InfrastructureAsksTraits) {
@@ -123,12 +141,24 @@ TEST(OpNames, InfrastructureAsksTraits) {
     for (const auto& entry : fs::recursive_directory_iterator(source_dir / place)) {
       const std::string path = fs::relative(entry.path(), source_dir).string();
       const std::string extension = entry.path().extension();
-      if (IsOfAPass(path) || (extension != ".cc" && extension != ".h")) continue;
+      const bool script = extension == ".js";
+      if (IsOfAPass(path) || (extension != ".cc" && extension != ".h" && !script)) continue;
       ++files;
-      for (const std::string& name : ComparedOps(CodeOf(entry.path())))
+      const std::string code = CodeOf(entry.path());
+      for (const std::string& name : script ? ComparedOpsOfScript(code) : ComparedOps(code))
         EXPECT_TRUE(IsException(path, name)) << path << " knows the op type " << name;
     }
   }
   EXPECT_GT(files, 400);
 }
+
+// The page of `coracle view` colours ops by family.
+TEST(OpNames, FamiliesHaveColours) {
+  const char* directory = std::getenv("CORACLE_SOURCE_DIR");
+  const fs::path source_dir = directory ? directory : ".";
+  const std::string script = CodeOf(source_dir / "inspect/page/js/colors.js");
+  for (const OpFamily& family : OpFamilies())
+    EXPECT_NE(script.find("'" + family.name + "'"), script.npos) << family.name;
+}
+
 }  // namespace coracle::op_names_test

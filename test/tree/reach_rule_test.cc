@@ -25,14 +25,14 @@ const std::vector<Rule>& Rules() {
       {"writes to the terminal (Print, Printable)",
        {"std::cout", "std::cerr", "std::clog", "fputs(", "printf(", "puts(", "fwrite(",
         "fmt::print(", "STDOUT_FILENO, ", "STDERR_FILENO, "},
-       {"tools/main.cc", "tools/train.cc", "tools/test.cc", "framework/base/file.cc",
-        "framework/base/logging.cc",
+       {"tools/main.cc", "tools/print.cc", "tools/commands/train.cc", "tools/commands/test.cc",
+        "framework/base/file.cc", "framework/base/logging.cc",
         // The last words of a rank whose process must end at once.
         "communication/mpi/mpi_thread.cc"}},
       {"opens a file (framework/base/file.h)",
        {"ifstream", "ofstream", "fopen(", "::open(", "::openat(", "::creat("},
        {"framework/base/file.cc", "framework/base/file_access.cc", "framework/base/file_handle.cc",
-        "framework/base/append_file.cc", "train/run/directory_lock.cc",
+        "framework/base/append_file.cc", "train/run/snapshot/directory_lock.cc",
         // Temporary files that a signal handler removes, and LevelDB's own way to files.
         "framework/base/temporaries.cc", "train/data/leveldb_env.cc",
         // The kernel's data on memory and processors.

@@ -28,7 +28,7 @@ struct Exception {
 const std::vector<Exception> kSlotLoops = {
     {"framework/ir/", "the verbs"},
     {"framework/io/program_codec.cc", "a file holds each position as it is"},
-    {"framework/op/gradient_context.cc", "lists of gradients that are cut slot by slot"},
+    {"framework/op/context/gradient_context.cc", "lists of gradients that are cut slot by slot"},
 };
 
 // May look for blocks among attrs themselves.

@@ -133,9 +133,6 @@ DataSourcePtr MakeSubset(DataSourcePtr source, int64_t first, int64_t limit);
 // is empty.
 DataSourcePtr MakeRandomPart(DataSourcePtr source, double share, uint64_t seed, bool drawn);
 
-// Reads batches of a data source, epoch after epoch, in an order determined by a seed. A background
-// thread prepares the next batch while the caller uses the current one.
-
 // Fills `rows` with a random permutation of 0 .. rows.size() - 1, by a Fisher-Yates shuffle that
 // draws from Philox with the key (seed, epoch).
 void ShuffleRows(uint64_t seed, uint64_t epoch, std::span<int64_t> rows);
@@ -150,6 +147,8 @@ struct BatchOptions {
   int rank = 0, ranks = 1;
 };
 
+// Reads batches of a data source, epoch after epoch, in an order determined by a seed. A background
+// thread prepares the next batch while the caller uses the current one.
 class BatchReader {
  public:
   // Throws kInvalidArgument for a batch size below 1, or for data too small for one batch.
@@ -180,8 +179,8 @@ class BatchReader {
   std::unique_ptr<Impl> impl_;
 };
 
-// The data sources of this library: synthetic digits, texts, and files in the formats idx (MNIST),
-// csv and npz. Files may be untrusted: every count is checked against the number of bytes left
+// --- data sources: synthetic digits, texts, and files in the formats idx (MNIST), csv and npz ---
+// Files may be untrusted: every count is checked against the number of bytes left
 // before memory is allocated, and errors give file and position.
 
 // Parses one idx array: a big-endian header (0 0 TYPE RANK, then RANK dimensions of 4 bytes),

@@ -43,8 +43,9 @@ class ReadOnlyEnv : public leveldb::EnvWrapper {
   leveldb::Status GetFileSize(const std::string& path, uint64_t* size) override;
   leveldb::Status RenameFile(const std::string& from, const std::string& to) override;
   // Takes no lock, so that others may read the database too. Refuses one that a writer has open:
-  // another process that holds the lock, or this process. Fails where no /proc is mounted, which
-  // tells the latter. A writer of this process that takes the lock during the call may lose it.
+  // another process that holds the lock, or this process. Finds a writer in this process through
+  // /proc, and fails if /proc is not mounted. If this process opens the database for writing during
+  // the call, that writer may lose its lock.
   leveldb::Status LockFile(const std::string& path, leveldb::FileLock** lock) override;
   leveldb::Status UnlockFile(leveldb::FileLock* lock) override;
   leveldb::Status NewLogger(const std::string& path, leveldb::Logger** logger) override;

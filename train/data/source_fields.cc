@@ -62,10 +62,10 @@ Fields<CsvColumn> CsvColumnFields() {
   using O = CsvColumn;
   return Fields<O>("A column of data that is not as the others.")
       .Message("CsvColumnConfig")
-      .Add("name", &O::name, "by name or number", kRequired, FieldExample{"name: \"age\""})
-      .Add("fill", &O::fill, "these in place of the file's")
-      .Add("mean", &O::mean, "")
-      .Add("scale", &O::scale, "")
+      .Add("name", &O::name, "By name or number", kRequired, FieldExample{"name: \"age\""})
+      .Add("fill", &O::fill, "These in place of the file's")
+      .Add("mean", &O::mean, "Subtracted from each element")
+      .Add("scale", &O::scale, "Multiplies each element")
       .Add("category", &O::categories,
            "The column holds one of these words: it becomes one value for each, 1 for the word and "
            "else 0",
@@ -120,15 +120,14 @@ Fields<IdxOptions> FieldsOf(const IdxOptions&) {
   using O = IdxOptions;
   return Fields<O>(
              "The format of MNIST, plain or gzip: columns image and label. image = (value - mean) "
-             "* "
-             "scale.")
+             "* scale.")
       .Message("IdxConfig")
       .Add("images", &O::images, "File of the images", kRequired,
            FieldExample{"images: \"train-images-idx3-ubyte.gz\""})
       .Add("labels", &O::labels, "File of the labels", kRequired,
            FieldExample{"labels: \"train-labels-idx1-ubyte.gz\""})
-      .Add("mean", &O::mean, "")
-      .Add("scale", &O::scale, "default: 1/255 for bytes");
+      .Add("mean", &O::mean, "Subtracted from each element")
+      .Add("scale", &O::scale, "Multiplies each element then; default: 1/255 for bytes");
 }
 
 Fields<CsvOptions> FieldsOf(const CsvOptions&) {
@@ -137,9 +136,9 @@ Fields<CsvOptions> FieldsOf(const CsvOptions&) {
       .Message("CsvConfig")
       .Add("file", &O::file, "Lines of cells, below data_dir", kRequired,
            FieldExample{"file: \"train.csv\""})
-      .Add("header", &O::header, "the first line names the columns")
-      .Add("delimiter", &O::delimiter, "between the cells of a line", TypeOfDelimiter())
-      .Add("label", &O::label, "by name or number (from 0); default: the last column")
+      .Add("header", &O::header, "The first line names the columns")
+      .Add("delimiter", &O::delimiter, "Between the cells of a line", TypeOfDelimiter())
+      .Add("label", &O::label, "By name or number (from 0); default: the last column")
       .Add("label_kind", &O::label_kind, "What the cells of the label hold",
            OneOf{"CsvConfig.LabelKind",
                  {{"INTEGER", CsvLabel::kInteger},
@@ -148,12 +147,12 @@ Fields<CsvOptions> FieldsOf(const CsvOptions&) {
            FieldExample{"label_kind: REAL"})
       .Add("class", &O::classes, "The words of the classes, in order of their numbers",
            FieldExample{"label_kind: CLASS class: [\"cat\", \"dog\"]"})
-      .Add("skip", &O::skip, "columns to leave out, by name or number")
-      .Add("fill", &O::fill, "value of empty cells; without it they are errors")
+      .Add("skip", &O::skip, "Columns to leave out, by name or number")
+      .Add("fill", &O::fill, "Value of empty cells; without it they are errors")
       .Add("mean", &O::mean, "Subtracted from all cells")
       .Add("scale", &O::scale, "Multiplies all cells then")
-      .Add("shape", &O::shape, "of one row of data", FieldExample{"shape: [1, 28, 28]"})
-      .Nested("column", &O::columns, CsvColumnFields(), "")
+      .Add("shape", &O::shape, "Of one row of data", FieldExample{"shape: [1, 28, 28]"})
+      .Nested("column", &O::columns, CsvColumnFields(), "Settings of single columns")
       .Rule(CheckCsv);
 }
 
@@ -177,10 +176,11 @@ Fields<TextOptions> FieldsOf(const TextOptions&) {
              "but the last `holdout` of the text, under `test` that.")
       .Message("TextConfig")
       .Add("file", &O::file, "UTF-8", kRequired, FieldExample{"file: \"shakespeare.txt\""})
-      .Add("sequence_length", &O::sequence_length, "", RangeFrom(1))
-      .Add("holdout", &O::holdout, "", ClosedRange(0, 1))
+      .Add("sequence_length", &O::sequence_length, "Characters of a row", RangeFrom(1))
+      .Add("holdout", &O::holdout, "The share of the text, at its end, that is held out",
+           ClosedRange(0, 1))
       .Add("vocabulary", &O::vocabulary,
-           "a saved vocabulary.json; default: made from the training text",
+           "A saved vocabulary.json; default: made from the training text",
            FieldExample{"vocabulary: \"vocabulary.json\""});
 }
 
@@ -204,7 +204,7 @@ Fields<TransformOptions> FieldsOf(const TransformOptions&) {
              "Of the first column of images [C, H, W]: (value - mean) * scale, and a part of the "
              "image.")
       .Message("TransformConfig")
-      .Add("scale", &O::scale, "")
+      .Add("scale", &O::scale, "Multiplies each element")
       .Add("mean_value", &O::mean_value, "Subtracted: one number for all channels, or one for each",
            FieldExample{"mean_value: [104, 117, 123]"})
       .Add("mean_file", &O::mean_file, "Subtracted: a mean image, Caffe's .binaryproto or an .npy",
@@ -212,7 +212,7 @@ Fields<TransformOptions> FieldsOf(const TransformOptions&) {
       .Add("crop_size", &O::crop_size,
            "Height and width of the part: a random one in training, the middle in tests. 0: all",
            RangeFrom(0))
-      .Add("mirror", &O::mirror, "left and right change places in half of the rows")
+      .Add("mirror", &O::mirror, "Left and right change places in half of the rows")
       .Rule([](TransformOptions& transform, const FieldPlaces& given) {
         if (given.Has("mean_file") && !transform.mean_value.empty())
           given.Fail("mean_file", "and mean_value do not go together");

@@ -21,9 +21,6 @@
 
 namespace coracle {
 
-// TrainingConfig: the settings of a job's training step: optimizers and their parameters, gradient
-// accumulation, averages of parameters, and what to do about losses that are not finite.
-
 // Lowers the rate when a value of the evaluations stops improving.
 struct PlateauConfig {
   std::string metric = {};  // printed name of the loss or a metric; "": the loss
@@ -74,6 +71,8 @@ enum class NonFiniteLoss {
   kSkip,  // skips the update: parameters, optimizer state, schedule and averages stay
 };
 
+// The settings of a job's training step: optimizers and their parameters, gradient accumulation,
+// averages of parameters, and what to do about losses that are not finite.
 struct TrainingConfig {
   std::vector<OptimizerConfig> optimizers = {OptimizerConfig()};
   int64_t iter_size = 1;             // batches per update

@@ -25,8 +25,8 @@ Fields<SplitConfig> SplitFields() {
   using O = SplitConfig;
   return Fields<O>("")
       .Message("SplitConfig")
-      .Add("holdout", &O::holdout, "", OpenRange(0, 1))
-      .Add("seed", &O::seed, "which rows");
+      .Add("holdout", &O::holdout, "The share of the rows that is held out", OpenRange(0, 1))
+      .Add("seed", &O::seed, "Which rows");
 }
 
 const Fields<DataConfig>& DataFields() {
@@ -43,10 +43,11 @@ const Fields<DataConfig>& DataFields() {
           .Choice("lmdb", &O::source, LmdbFields())
           .Choice("leveldb", &O::source, LevelDbFields())
           .Add("first", &O::first, "Only rows first .. first + limit - 1", RangeFrom(0), Number{10})
-          .Add("limit", &O::limit, "default: all", RangeFrom(1), kNoDefault)
+          .Add("limit", &O::limit, "Default: all", RangeFrom(1), kNoDefault)
           .Nested("split", &O::split, SplitFields(),
-                  "Under `train` all rows except a random part, elsewhere that part; `first` and "
-                  "`limit` count the rows that are left. Not for a text, which has its own holdout")
+                  "Holds out a random part of the rows: `train` uses the other rows, the test sets "
+                  "use this part. `first` and `limit` count within the rows used. A text uses "
+                  "`holdout` instead")
           .Nested("transform", &O::transform, FieldsOf(TransformOptions()),
                   "How images change before they are fed",
                   Example{"transform { crop_size: 24 mirror: true }"})
@@ -65,11 +66,11 @@ Fields<TestSetConfig> TestSetFields() {
       .Message("TestSetConfig")
       .Add("name", &O::name, "A word without slashes", kRequired, Example{"name: \"rotated\""})
       .Nested("data", &O::data, DataFields(), "The rows", kRequired)
-      .Add("batch_size", &O::batch_size, "default: the job's test_batch_size", RangeFrom(1),
+      .Add("batch_size", &O::batch_size, "Default: the job's test_batch_size", RangeFrom(1),
            kNoDefault)
       .Add("test_iter", &O::iterations,
-           "batches of one evaluation, from the first on; default: all", RangeFrom(1), kNoDefault)
-      .Add("stage", &O::stages, "what the model's rules see, in addition to the phase TEST",
+           "Batches of one evaluation, from the first on; default: all", RangeFrom(1), kNoDefault)
+      .Add("stage", &O::stages, "What the model's rules see, in addition to the phase TEST",
            Example{"stage: \"rotated\""})
       .Rule([](O& set, const FieldPlaces& given) {
         if (set.name.empty() || set.name.find_first_of("/ \t\n") != std::string::npos)
@@ -125,27 +126,27 @@ Fields<MetricConfig> MetricFields() {
   return Fields<O>("")
       .Message("MetricConfig")
       .Add("var", &O::var, "What is measured", kRequired, Example{"var: \"error\""})
-      .Add("name", &O::name, "as printed; default: var", Example{"name: \"error\""})
-      .Add("kind", &O::kind, "", Number{40}, MetricKinds())
-      .Add("label", &O::label, "of ACCURACY and AUC: one integer per row",
+      .Add("name", &O::name, "As printed; default: var", Example{"name: \"error\""})
+      .Add("kind", &O::kind, "What is computed", Number{40}, MetricKinds())
+      .Add("label", &O::label, "Of ACCURACY and AUC: one integer per row",
            Example{"kind: ACCURACY label: \"label\""})
-      .Add("k", &O::k, "of ACCURACY", RangeFrom(1), Example{"kind: ACCURACY label: \"label\" k: 5"})
+      .Add("k", &O::k, "Of ACCURACY", RangeFrom(1), Example{"kind: ACCURACY label: \"label\" k: 5"})
       .Rule(FinishMetric);
 }
 
 Fields<WatchConfig> WatchFields() {
   using O = WatchConfig;
   return Fields<O>("")
-      .Add("metric", &O::metric, "printed name, or \"SET/NAME\"; default: the loss",
+      .Add("metric", &O::metric, "Printed name, or \"SET/NAME\"; default: the loss",
            Example{"metric: \"loss\""})
-      .Add("goal", &O::goal, "",
+      .Add("goal", &O::goal, "Which values are better",
            OneOf{"Goal",
                  {{"AUTO", WatchGoal::kAuto,
                    "MAXIMIZE for metrics of the kinds ACCURACY and AUC and those called so, else "
                    "MINIMIZE"},
                   {"MINIMIZE", WatchGoal::kMinimize},
                   {"MAXIMIZE", WatchGoal::kMaximize}}})
-      .Add("min_delta", &O::min_delta, "an improvement is larger than this", NotNegativeRange());
+      .Add("min_delta", &O::min_delta, "An improvement is larger than this", NotNegativeRange());
 }
 
 Fields<BestConfig> BestFields() {
@@ -195,17 +196,17 @@ Fields<SignalConfig> SignalFields() {
   return Fields<O>("")
       .Message("SignalConfig")
       .Add("sigint", &O::interrupt, "Ctrl-C", effect)
-      .Add("sigterm", &O::terminate, "", effect)
-      .Add("sighup", &O::hangup, "", effect);
+      .Add("sigterm", &O::terminate, "What SIGTERM does", effect)
+      .Add("sighup", &O::hangup, "What SIGHUP does", effect);
 }
 
 Fields<WeightsConfig> WeightsFields() {
   using O = WeightsConfig;
   return Fields<O>("")
       .Message("WeightsConfig")
-      .Add("file", &O::file, "a snapshot, a saved model, its .pdiparams, an .npz or .safetensors",
+      .Add("file", &O::file, "A snapshot, a saved model, its .pdiparams, an .npz or .safetensors",
            kRequired, Example{"file: \"lenet.pdiparams\""})
-      .Add("skip_mismatched", &O::skip_mismatched, "else another shape is an error");
+      .Add("skip_mismatched", &O::skip_mismatched, "Else another shape is an error");
 }
 
 Fields<LogConfig> LogFields() {
@@ -232,7 +233,7 @@ Fields<DistributeConfig> DistributeFields() {
            "which backward makes them; 0: each by itself",
            NotNegativeRange())
       .Add("sync_batch_norm", &O::sync_batch_norm,
-           "batch_norm uses the statistics of the whole batch, not of the rank's rows")
+           "Norms (batch_norm) use the statistics of the whole batch, not of the rank's rows")
       .Add("shard_state", &O::shard_state,
            "Each rank keeps a part of the optimizer's state: less memory, and parameters are "
            "gathered")
@@ -250,7 +251,7 @@ Fields<JobConfig> DeployFields() {
       .Message("DeployConfig")
       .Add("input", &O::deploy_inputs, "What is fed", all)
       .Add("output", &O::deploy_outputs, "What is fetched", all)
-      .Add("stage", &O::deploy_stages, "what the model's rules see, in addition to the phase TEST",
+      .Add("stage", &O::deploy_stages, "What the model's rules see, in addition to the phase TEST",
            Number{40}, Example{"input: \"image\" output: \"prob\" stage: \"deploy\""});
 }
 
@@ -286,22 +287,22 @@ Fields<RecomputeOptions> RecomputeFields() {
 Fields<MixedPrecisionOptions> PrecisionOptionFields() {
   using O = MixedPrecisionOptions;
   return Fields<O>("")
-      .Add("dtype", &O::dtype, "",
+      .Add("dtype", &O::dtype, "The 16-bit type",
            OneOf{"MixedPrecisionConfig.DType",
                  {{"BFLOAT16", DType::kBFloat16}, {"FLOAT16", DType::kFloat16}}})
-      .Add("level", &O::level, "",
+      .Add("level", &O::level, "Which ops compute in 16 bits",
            OneOf{"MixedPrecisionConfig.Level",
                  {{"O0", PrecisionLevel::kO0, "all in float32"},
                   {"O1", PrecisionLevel::kO1, "ops of the white list, and the ops that follow"},
                   {"O2", PrecisionLevel::kO2, "all except ops of the black list"},
                   {"O3", PrecisionLevel::kO3, "all, parameters too"}}})
-      .Add("custom_white", &O::custom_white, "op types that compute in 16 bits",
+      .Add("custom_white", &O::custom_white, "Op types that compute in 16 bits",
            Example{"custom_white: \"softmax\""})
-      .Add("custom_black", &O::custom_black, "op types that compute in float32",
+      .Add("custom_black", &O::custom_black, "Op types that compute in float32",
            Example{"custom_black: \"conv2d\""})
-      .Add("black_var", &O::black_vars, "ops that touch one of these compute in float32",
+      .Add("black_var", &O::black_vars, "Ops that touch one of these compute in float32",
            Example{"black_var: \"image\""})
-      .Add("float32_var", &O::float32_vars, "variables that stay float32; loss and metrics do",
+      .Add("float32_var", &O::float32_vars, "Variables that stay float32; loss and metrics do",
            Example{"float32_var: \"prob\""})
       .Add("master_weights", &O::master_weights, "For levels O2 and O3: parameters are float32",
            Example{"level: O2 master_weights: true"})
@@ -385,7 +386,7 @@ Fields<TrainingConfig> TrainingFields() {
       .Add("iter_size", &O::iter_size,
            "Batches whose gradients make one update. A step is an update",
            LimitedRange(1, kMostSteps), Number{70})
-      .Add("sum_gradients", &O::sum_gradients, "their sum instead of their mean",
+      .Add("sum_gradients", &O::sum_gradients, "Their sum instead of their mean",
            Example{"iter_size: 4 sum_gradients: true"})
       .Add("clip_before_average", &O::clip_before_average,
            "The clip sees the sum, which is divided afterwards (Caffe's order)",
@@ -425,8 +426,8 @@ void AddNetworkAndData(Fields<JobConfig>& job) {
       .Add("model_text", &O::model_text,
            "The network itself, in quotes (also triple ones); in place of `model`",
            Example{"model_text: \"data { name: 'x' shape: [-1, 4] } ...\""})
-      .Nested("train", &O::train, DataFields(), "what the steps see")
-      .Nested("test", &O::test, DataFields(), "what evaluations see")
+      .Nested("train", &O::train, DataFields(), "What the steps see")
+      .Nested("test", &O::test, DataFields(), "What evaluations see")
       .Nested(
           "bind", &O::bind, BindFields(),
           "Which column of the data feeds which variable; without an entry, the one of the same "
@@ -439,7 +440,7 @@ void AddNetworkAndData(Fields<JobConfig>& job) {
            "the default). The flag --data_dir overrides it",
            Number{7}, Example{"data_dir: \"../data\""})
       .Add("loss", &O::loss, "The variable to minimise: one number, the mean over the batch")
-      .Add("loss_name", &O::loss_name, "as printed: \"nats\"", Number{27},
+      .Add("loss_name", &O::loss_name, "As printed: \"nats\"", Number{27},
            Example{"loss_name: \"nats\""})
       .Nested("metric", &O::metrics, MetricFields(),
               "Variables that hold one number, a mean over the batch, shown with the loss",
@@ -450,7 +451,7 @@ void AddSteps(Fields<JobConfig>& job) {
   using O = JobConfig;
   constexpr double kMostRows = std::numeric_limits<int32_t>::max();
   job.Add("batch_size", &O::batch_size, "Rows of one batch", LimitedRange(1, kMostRows), Number{11})
-      .Add("test_batch_size", &O::test_batch_size, "of evaluations; default: batch_size",
+      .Add("test_batch_size", &O::test_batch_size, "Of evaluations; default: batch_size",
            LimitedRange(1, kMostRows), kNoDefault)
       .Add("max_iter", &O::max_iter,
            "The job ends after this many steps, or after `epochs` if those come first",
@@ -459,9 +460,9 @@ void AddSteps(Fields<JobConfig>& job) {
            "The job ends after this many passes over the data, or after `max_iter` if that comes "
            "first",
            RangeFrom(1), kNoDefault, Example{"epochs: 10"})
-      .Add("test_interval", &O::test_interval, "steps between evaluations; 0: after each epoch",
+      .Add("test_interval", &O::test_interval, "Steps between evaluations; 0: after each epoch",
            RangeFrom(0), kNoDefault, Example{"test_interval: 500"})
-      .Add("display", &O::display, "steps between lines of progress", RangeFrom(1));
+      .Add("display", &O::display, "Steps between lines of progress", RangeFrom(1));
 }
 
 void AddOutputs(Fields<JobConfig>& job) {
@@ -469,17 +470,17 @@ void AddOutputs(Fields<JobConfig>& job) {
   job.Add("snapshot_interval", &O::snapshot_interval,
           "Steps between snapshots. 0: one at the end of the job, or where it was stopped",
           RangeFrom(0), kNoDefault, Example{"snapshot_interval: 1000"})
-      .Add("snapshot_dir", &O::snapshot_dir, "default: OUTPUT_DIR/snapshots",
+      .Add("snapshot_dir", &O::snapshot_dir, "Default: OUTPUT_DIR/snapshots",
            Example{"snapshot_dir: \"snapshots\""})
-      .Add("keep_snapshots", &O::keep_snapshots, "older ones are removed; 0 keeps all",
+      .Add("keep_snapshots", &O::keep_snapshots, "Older ones are removed; 0 keeps all",
            RangeFrom(0))
-      .Add("output_dir", &O::output_dir, "default: output/NAME, below the working directory",
+      .Add("output_dir", &O::output_dir, "Default: output/NAME, below the working directory",
            Example{"output_dir: \"output/lenet\""})
-      .Add("random_seed", &O::random_seed, "of initial values, dropout, order of rows")
+      .Add("random_seed", &O::random_seed, "Of initial values, dropout, order of rows")
       .Add("shuffle", &O::shuffle,
            "Rows come in another order each epoch; default where states are carried: false")
-      .Add("drop_last", &O::drop_last, "leave out an epoch's last, smaller batch")
-      .Add("prefetch", &O::prefetch, "read the next batch while one is trained on")
+      .Add("drop_last", &O::drop_last, "Leave out an epoch's last, smaller batch")
+      .Add("prefetch", &O::prefetch, "Read the next batch while one is trained on")
       .Group("deploy", DeployFields(),
              "Inputs and outputs of the trained model, saved as OUTPUT_DIR/model.pdmodel",
              Example{"deploy { input: \"image\" output: \"prob\" }"})
@@ -500,17 +501,16 @@ void AddRun(Fields<JobConfig>& job) {
            "What the model's include_if and exclude_if see in training, in addition to the phase "
            "TRAIN",
            Example{"stage: \"pretrain\""})
-      .Add("test_iter", &O::test_iterations, "batches of `test` in an evaluation; default: all",
+      .Add("test_iter", &O::test_iterations, "Batches of `test` in an evaluation; default: all",
            RangeFrom(1), kNoDefault, Example{"test_iter: 10"})
-      .Add("initial_test", &O::initial_test, "an evaluation before the first step")
+      .Add("initial_test", &O::initial_test, "An evaluation before the first step")
       .Add("average_loss", &O::average_loss,
            "The shown loss is the mean over the rows of this many steps; default: of the steps "
-           "since "
-           "it was last shown",
+           "since it was last shown",
            LimitedRange(1, kMostSteps), kNoDefault, Example{"average_loss: 100"})
-      .Nested("best", &O::best, BestFields(), "which evaluation is the best")
-      .Nested("early_stop", &O::early_stop, EarlyStopFields(), "when to end before max_iter")
-      .Nested("signal", &O::signals, SignalFields(), "what Ctrl-C and other signals do")
+      .Nested("best", &O::best, BestFields(), "Which evaluation is the best")
+      .Nested("early_stop", &O::early_stop, EarlyStopFields(), "When to end before max_iter")
+      .Nested("signal", &O::signals, SignalFields(), "What Ctrl-C and other signals do")
       .Add("max_seconds", &O::max_seconds,
            "The run saves and stops after this many seconds; --resume continues it",
            PositiveRange(), kNoDefault, Example{"max_seconds: 3600"})
@@ -522,8 +522,8 @@ void AddRun(Fields<JobConfig>& job) {
       .Add("debug_info", &O::debug_info,
            "Reports the mean absolute value of every activation, gradient and parameter at each "
            "display")
-      .Nested("log", &O::log, LogFields(), "files that record the run")
-      .Add("snapshot_after_train", &O::snapshot_after_train, "one at the end, too")
+      .Nested("log", &O::log, LogFields(), "Files that record the run")
+      .Add("snapshot_after_train", &O::snapshot_after_train, "One at the end, too")
       .Nested("mixed_precision", &O::mixed_precision, PrecisionFields(),
               "16-bit floats in the heavy ops, see docs/mixed_precision.md", Number{60});
 }

@@ -21,7 +21,9 @@ Setting ToRegularizer(const JobNode& at) {
   Setting setting = KindSetting(node, kind, kinds);
   const FieldTable* fields = FieldsOfKind(kinds, setting.kind);
   if (!fields) {
-    std::vector<std::string> known = RegularizerKinds();
+    std::vector<std::string> known;
+    for (const auto& [name, unused] : kinds) known.push_back(name);
+    std::sort(known.begin(), known.end());
     node.Fail("type", fmt::format("{} is not a regularizer; known: {}{}", Quote(setting.kind),
                                   Join(known, ", "), DidYouMean(setting.kind, known)));
   }

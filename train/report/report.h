@@ -50,7 +50,7 @@ struct StepReport {
   int64_t epoch;  // of this step, counted from 0
   int64_t rows;   // rows of its batch, on all ranks
   double loss;
-  StepWindow& window;
+  StepWindow& window;  // for Coracle's own code; use MeanLoss and MeanMetrics
   // Whether to report this step: a multiple of the job's `display`, or the last.
   bool show;
   // The optimizers' rates at this step, by their variables; known if `show`.

@@ -34,20 +34,11 @@ double TakenByElement(const OpDesc& op) {
 }
 
 // Includes the type: in loops, one op may set a variable and another may change it.
-std::string KeyOf(const OpDesc& op) { return op.type() + "\n" + FirstOutput(op); }
+std::string KeyOf(const OpDesc& op) { return op.type() + "\n" + op.FirstOutput(); }
 
 std::string LinkOf(const OpDesc& op) { return op.GetAttr<std::string>(kForwardOpAttr, ""); }
 
 }  // namespace
-
-std::string FirstOutput(const OpDesc& op) {
-  std::string first;
-  op.AnyOutput([&](const std::string& name) {
-    first = name;
-    return true;
-  });
-  return first;
-}
 
 LayerMap::LayerMap(const ProgramDesc& program) {
   const BlockDesc& root = program.Root();
@@ -73,12 +64,12 @@ LayerMap::LayerMap(const ProgramDesc& program) {
     if (layer) index = indices.try_emplace(layer, index).first->second;
     if (index == layers_.size())
       layers_.push_back(layer ? LayerTime{layer->name, "", layer->origin, {}}
-                              : LayerTime{FirstOutput(op), "", "", {}});
+                              : LayerTime{op.FirstOutput(), "", "", {}});
     AddForward(op, index);
   });
   for (size_t i = 0; i < root.NumOps(); ++i) {
     const OpDesc* forward = FindForwardOp(root.op(i));
-    if (forward) by_link_[LinkOf(root.op(i))] = At(by_output_, FirstOutput(*forward));
+    if (forward) by_link_[LinkOf(root.op(i))] = At(by_output_, forward->FirstOutput());
   }
 }
 
@@ -106,7 +97,7 @@ size_t LayerMap::LayerOf(const OpDesc& op, StepPart part) const {
   if (part == StepPart::kForward && !site.empty()) return At(by_site_, site);
   if (const size_t same = At(by_op_, KeyOf(op)); same != kOther) return same;
   // A sum or clip of gradients belongs to the layer that writes, or first reads, the variable.
-  const std::string output = FirstOutput(op), var = output.substr(0, output.find(kGradSuffix));
+  const std::string output = op.FirstOutput(), var = output.substr(0, output.find(kGradSuffix));
   const size_t maker = MakerOf(var);
   return maker == kOther ? MakerOf(PlainName(var)) : maker;
 }
@@ -124,7 +115,7 @@ std::vector<std::pair<size_t, double>> LayerMap::SharesOfBlocks(const OpDesc& op
     block->ForEachOp([&](const OpDesc& inner) {
       const size_t layer = LayerOf(inner, PartOf(inner));
       if (layer == kOther) return;
-      const auto elements = elements_.find(PlainName(FirstOutput(inner)));
+      const auto elements = elements_.find(PlainName(inner.FirstOutput()));
       const double count = elements == elements_.end() ? 1 : std::max(1.0, elements->second);
       work[layer] += count * TakenByElement(inner);
       all += count * TakenByElement(inner);
@@ -161,7 +152,7 @@ void LayerMap::AddForward(const OpDesc& op, size_t index) {
   LayerTime& layer = layers_[index];
   layer.ops += (layer.ops.empty() ? "" : "+") + op.type();
   if (const std::string site = SiteOf(op); !site.empty()) by_site_[site] = index;
-  by_output_[FirstOutput(op)] = index;
+  by_output_[op.FirstOutput()] = index;
   by_op_[KeyOf(op)] = index;
   op.ForEachInput([&](const std::string& name) { reader_.try_emplace(name, index); });
 }

@@ -53,7 +53,4 @@ class LayerMap {
   std::map<std::string, double> elements_;    // number of elements of each variable of known shape
 };
 
-// The op's first output that is a variable; "" if there is none.
-std::string FirstOutput(const OpDesc& op);
-
 }  // namespace coracle::inline internal

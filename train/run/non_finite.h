@@ -4,7 +4,7 @@
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/tensor/tensor.h>
 #include <coracle/train/job/job.h>
-#include <coracle/train/run/snapshot.h>
+#include <coracle/train/run/snapshot/snapshot.h>
 
 #include <cstdint>
 #include <string>

@@ -8,7 +8,7 @@
 #include <coracle/train/job/names.h>
 #include <coracle/train/report/metric.h>
 #include <coracle/train/run/outputs.h>
-#include <coracle/train/run/snapshot.h>
+#include <coracle/train/run/snapshot/snapshot.h>
 #include <fmt/format.h>
 #include <unistd.h>
 

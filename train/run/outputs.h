@@ -1,8 +1,8 @@
 #pragma once
 // Writes the files of a run's output directory, apart from snapshots and logs.
 
-#include <coracle/train/run/directory_lock.h>
 #include <coracle/train/run/programs.h>
+#include <coracle/train/run/snapshot/directory_lock.h>
 
 #include <memory>
 #include <vector>

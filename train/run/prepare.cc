@@ -3,9 +3,9 @@
 #include <coracle/train/job/names.h>
 #include <coracle/train/run/outputs.h>
 #include <coracle/train/run/prepare.h>
-#include <coracle/train/run/rank_programs.h>
-#include <coracle/train/run/same_data.h>
-#include <coracle/train/run/same_job.h>
+#include <coracle/train/run/ranks/rank_programs.h>
+#include <coracle/train/run/ranks/same_data.h>
+#include <coracle/train/run/ranks/same_job.h>
 #include <coracle/train/run/validate.h>
 #include <fmt/format.h>
 

@@ -4,11 +4,11 @@
 #include <coracle/communication/communicator.h>
 #include <coracle/executor/executor.h>
 #include <coracle/train/data/data_source.h>
-#include <coracle/train/run/directory_lock.h>
+#include <coracle/train/run/evaluation/test_sets.h>
 #include <coracle/train/run/programs.h>
-#include <coracle/train/run/rank_variables.h>
+#include <coracle/train/run/ranks/rank_variables.h>
 #include <coracle/train/run/reporter.h>
-#include <coracle/train/run/test_sets.h>
+#include <coracle/train/run/snapshot/directory_lock.h>
 #include <coracle/train/run/train_step.h>
 #include <coracle/train/run/watch.h>
 

@@ -19,7 +19,7 @@ BuiltModel LoadModel(const JobConfig& config, const OpRegistry& ops, const Model
     return ParseModelText(config.model_text, config.source, config.directory, ops, state);
   const std::string file = config.model == "-" ? "-" : config.FilePath(config.model);
   if (file != "-" && !FileExists(file)) {
-    throw Error(ErrorCode::kNotFound, fmt::format("{}: model: there is no file {}",
+    throw Error(ErrorCode::kNotFound, fmt::format("{}: model: file {} does not exist",
                                                   config.Place("model"), Quote(file, 300)));
   }
   return ReadModelText(file, ops, state);

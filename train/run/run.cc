@@ -3,8 +3,8 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/train/log/format.h>
 #include <coracle/train/log/progress.h>
+#include <coracle/train/run/ranks/same_job.h>
 #include <coracle/train/run/run.h>
-#include <coracle/train/run/same_job.h>
 #include <coracle/train/run/stop_signal.h>
 #include <fmt/format.h>
 

@@ -30,7 +30,7 @@ std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobCon
                                            const EvaluateOptions& options = {},
                                            std::string* profile = nullptr);
 
-// Loads the variables of a model, by name, from a file of another run.
+// --- variables of a model, by name, from a file of another run ---
 
 // The variables that were loaded, and those that were not.
 struct WeightsReport {

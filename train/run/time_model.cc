@@ -230,7 +230,7 @@ ModelTimes TimeModel(const BuiltModel& model, const TimeOptions& options) {
     Momentum({.learning_rate = 0}).Minimize(Variable::Of(root, options.loss), step.startup);
     step.fetches = {options.loss};
   } else if (root.NumOps() > 0) {
-    step.fetches = {FirstOutput(root.op(root.NumOps() - 1))};
+    step.fetches = {root.op(root.NumOps() - 1).FirstOutput()};
   }
   return TimeSteps(step, options);
 }

@@ -1,7 +1,7 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/train/data/row_error.h>
-#include <coracle/train/run/same_data.h>
+#include <coracle/train/run/ranks/same_data.h>
 #include <coracle/train/run/train_step.h>
 #include <fmt/format.h>
 

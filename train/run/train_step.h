@@ -5,11 +5,11 @@
 #include <coracle/executor/executor.h>
 #include <coracle/train/data/data_source.h>
 #include <coracle/train/report/window.h>
-#include <coracle/train/run/carry.h>
 #include <coracle/train/run/feeder.h>
 #include <coracle/train/run/probe.h>
 #include <coracle/train/run/programs.h>
-#include <coracle/train/run/snapshot.h>
+#include <coracle/train/run/ranks/carry.h>
+#include <coracle/train/run/snapshot/snapshot.h>
 
 #include <optional>
 #include <string>

@@ -1,10 +1,10 @@
 #include <coracle/framework/base/trace.h>
 #include <coracle/train/log/format.h>
+#include <coracle/train/run/evaluation/run_tests.h>
 #include <coracle/train/run/prepare.h>
-#include <coracle/train/run/run_tests.h>
-#include <coracle/train/run/same_job.h>
-#include <coracle/train/run/save.h>
-#include <coracle/train/run/start.h>
+#include <coracle/train/run/ranks/same_job.h>
+#include <coracle/train/run/snapshot/save.h>
+#include <coracle/train/run/snapshot/start.h>
 #include <coracle/train/run/trainer.h>
 #include <fmt/format.h>
 

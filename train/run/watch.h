@@ -2,7 +2,7 @@
 // Watches evaluations: which one is the best, and when to stop.
 
 #include <coracle/train/job/job.h>
-#include <coracle/train/run/snapshot.h>
+#include <coracle/train/run/snapshot/snapshot.h>
 
 #include <optional>
 #include <string>

@@ -1,9 +1,13 @@
 // Convolution ops.
+#include <coracle/convert/onnx/dtypes.h>
 #include <coracle/convert/onnx/export/activation.h>
 #include <coracle/convert/onnx/export/images.h>
+#include <coracle/convert/onnx/export/program_exporter.h>
 #include <coracle/convert/onnx/export/rows.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace coracle::onnx {
 namespace {
@@ -42,6 +46,43 @@ void Finish(OpContext& op, Value sums, bool channels_last) {
   op.Out("Output", FusedActivation(op, sums, op.InType("Input")));
 }
 
+// Integers of 8 bits minus their zero point, in floats.
+struct Centred {
+  Value integers, zero_point;  // "": no zero point
+};
+
+std::optional<Centred> CentredOf(OpContext& op, const Value& value) {
+  const Graph& graph = op.exporter().graph();
+  const auto integers = [&](const Value& floats) {
+    const Values from = graph.InputsOf(floats, "Cast");
+    const MaybeDType type = from.empty() ? std::nullopt : graph.TypeOf(from[0]);
+    return type == DType::kInt8 || type == DType::kUInt8 ? from[0] : Value();
+  };
+  const Values difference = graph.InputsOf(value, "Sub");
+  const Value x = integers(difference.empty() ? value : difference[0]);
+  const Value zero = difference.empty() ? "" : integers(difference[1]);
+  if (x.empty() || zero.empty() != difference.empty()) return std::nullopt;
+  if (!zero.empty() && graph.TypeOf(x) != graph.TypeOf(zero)) return std::nullopt;
+  return Centred{x, zero};
+}
+
+// As many products of integers of 8 bits minus their zero points fit in int32.
+constexpr int64_t kMostTerms = INT32_MAX / (255 * 255);
+
+// A float64 convolution of integers, whose sums are exact: ConvInteger, unless the operands are
+// others. Programs of quantized models have them; readers of ONNX lack Conv of float64.
+Value ConvOfIntegers(OpContext& op, const Value& input, const NodeAttrs& attrs) {
+  if (op.InType("Input") != DType::kFloat64 || op.Has("Bias")) return "";
+  const Shape& filter = op.InShape("Filter");
+  if (!filter.IsKnown() || filter.numel() > filter[0] * kMostTerms) return "";
+  const auto x = CentredOf(op, input), w = CentredOf(op, op.In("Filter"));
+  if (!x || !w) return "";
+  const Value x_zero = x->zero_point.empty() ? "" : op.AsScalar(x->zero_point);
+  const Value w_zero = w->zero_point.empty() ? "" : op.Reshape(w->zero_point, {-1});
+  const Value sums = op.Node("ConvInteger", {x->integers, w->integers, x_zero, w_zero}, attrs);
+  return op.Node("Cast", {sums}, {{"to", ToDataType(DType::kFloat64)}});
+}
+
 // The convolution plus the residual data, channels first.
 Value ConvSums(OpContext& op) {
   const bool last = ChannelsLast(op.Attr<std::string>("data_format"));
@@ -52,7 +93,8 @@ Value ConvSums(OpContext& op) {
   else
     attrs.emplace_back("pads", w.pads);
   const Value x = ToChannelsFirst(op, op.In("Input"), op.Rank("Input"), last);
-  Value sums = op.Node("Conv", {x, FilterOf(op), op.In("Bias")}, attrs);
+  Value sums = ConvOfIntegers(op, x, attrs);
+  if (sums.empty()) sums = op.Node("Conv", {x, FilterOf(op), op.In("Bias")}, attrs);
   if (op.Has("ResidualData")) {
     const Value more = ToChannelsFirst(op, op.In("ResidualData"), op.Rank("ResidualData"), last);
     sums = op.Node("Add", {sums, more});
@@ -102,8 +144,11 @@ Ints OutputPadding(OpContext& op, const Shape& in, const Window& w) {
   const Shape& filter = op.InShape("Filter");
   for (size_t i = 0; i < w.axes; ++i) {
     const int axis = static_cast<int>(i) + 2;
-    op.Require(in[axis] > 0 && filter[axis] > 0,
-               "output_size of an Input whose size is unknown has no counterpart");
+    op.Require(
+        in[axis] > 0 && filter[axis] > 0,
+        fmt::format("output_size of an Input whose size is unknown has no counterpart: Input "
+                    "has the shape {}; coracle set-shape gives it",
+                    in.ToString()));
     const int64_t least = (in[axis] - 1) * w.strides[i] - w.pads[i] - w.pads[w.axes + i] +
                           w.dilations[i] * (filter[axis] - 1) + 1;
     padding[i] = size[i] - least;
@@ -124,10 +169,10 @@ void ConvTranspose(OpContext& op) {
 }
 
 constexpr ExportRow kRows[] = {
-    {"conv2d", Conv, "Conv"},
+    {"conv2d", Conv, "Conv; ConvInteger of quantized integers"},
     {"conv2d_fusion", ConvFusion, "Conv, Add, and the activation"},
     {"conv2d_transpose", ConvTranspose, "ConvTranspose"},
-    {"conv3d", Conv, "Conv"},
+    {"conv3d", Conv, "Conv; ConvInteger of quantized integers"},
     {"conv3d_transpose", ConvTranspose, "ConvTranspose"},
     {"depthwise_conv2d", Conv, "Conv"},
     {"depthwise_conv2d_transpose", ConvTranspose, "ConvTranspose"},

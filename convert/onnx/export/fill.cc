@@ -2,7 +2,7 @@
 #include <coracle/convert/onnx/dtypes.h>
 #include <coracle/convert/onnx/export/program_exporter.h>
 #include <coracle/convert/onnx/export/rows.h>
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/operators/operators.h>
 
 namespace coracle::onnx {

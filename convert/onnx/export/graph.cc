@@ -2,6 +2,7 @@
 #include <coracle/convert/onnx/export/graph.h>
 #include <coracle/convert/onnx/tensors.h>
 #include <coracle/framework/base/text.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -15,6 +16,7 @@ using proto::onnx::ValueInfoProto;
 
 // Names that begin with this byte are temporaries; variables given to Graph never do.
 constexpr char kTemporary = '\x01';
+constexpr std::string_view kMlPrefix = "ai.onnx.ml.";
 
 // In `named` shapes, an unknown dim gets a name.
 void FillType(const std::string& name, DType dtype, const Shape& shape, bool named,
@@ -93,7 +95,9 @@ Value Graph::Temporary(const std::string& hint) {
 Values Graph::Nodes(const std::string& op_type, const Values& inputs, size_t outputs,
                     const NodeAttrs& attrs) {
   NodeProto* node = current().add_node();
-  node->set_op_type(op_type);
+  const bool ml = op_type.starts_with(kMlPrefix);
+  if (ml) node->set_domain("ai.onnx.ml");
+  node->set_op_type(ml ? op_type.substr(kMlPrefix.size()) : op_type);
   node->set_name(op_type + "." + std::to_string(node_count_++));
   size_t given = inputs.size();
   while (given > 0 && inputs[given - 1].empty()) --given;
@@ -103,7 +107,13 @@ Values Graph::Nodes(const std::string& op_type, const Values& inputs, size_t out
   for (const Value& value : values) node->add_output(value);
   for (const NodeAttr& attr : attrs) attr.Write(node->add_attribute());
   SetTypes(*node, inputs, values);
+  if (op_type == "Cast" || op_type == "Sub") makers_[values[0]] = {op_type, inputs};
   return values;
+}
+
+Values Graph::InputsOf(const Value& value, const std::string& op_type) const {
+  const auto found = makers_.find(value);
+  return found == makers_.end() || found->second.first != op_type ? Values() : found->second.second;
 }
 
 void Graph::SetTypes(const NodeProto& node, const Values& inputs, const Values& outputs) {
@@ -126,7 +136,12 @@ Value Graph::Node(const std::string& op_type, const Values& inputs, const NodeAt
 
 Value Graph::Constant(const Tensor& tensor) {
   std::string key = ToString(tensor.dtype()) + tensor.shape().ToString();
-  key.append(static_cast<const char*>(tensor.raw()), tensor.nbytes());
+  if (tensor.dtype() == DType::kString) {
+    for (const StringRef& text : tensor.span<StringRef>())
+      key.append(fmt::format(" {} ", text.size)).append(text.view());
+  } else {
+    key.append(static_cast<const char*>(tensor.raw()), tensor.nbytes());
+  }
   auto [found, is_new] = constants_.try_emplace(std::move(key));
   if (is_new) {
     found->second = kTemporary + std::to_string(hints_.size());

@@ -61,16 +61,22 @@ class Graph {
 
   int opset() const { return opset_; }
 
-  // Adds a node to the innermost graph that was entered.
+  // Adds a node to the innermost graph that was entered. `op_type` may begin with the domain
+  // ai.onnx.ml, as in "ai.onnx.ml.SVMRegressor"; RequireMl says in which version.
   Value Node(const std::string& op_type, const Values& inputs, const NodeAttrs& attrs = {});
   Values Nodes(const std::string& op_type, const Values& inputs, size_t outputs,
                const NodeAttrs& attrs = {});
   // Equal constants become one value. All constants belong to the outermost graph.
   Value Constant(const Tensor& tensor);
   Value AddParameter(const std::string& name, const Tensor& tensor);
+  // The operator set of ai.onnx.ml that nodes need; 0: none has been needed.
+  void RequireMl(int version) { ml_version_ = version; }
+  int ml_version() const { return ml_version_; }
   // The element type of a value; none if the graph does not know it.
   MaybeDType TypeOf(const Value& value) const;
   void SetType(const Value& value, DType dtype) { types_[value] = dtype; }
+  // The inputs of the node that made the value if it is of this type (Cast or Sub); else none.
+  Values InputsOf(const Value& value, const std::string& op_type) const;
 
   // Inputs and outputs of the innermost graph. An input of the model keeps `name`; an input of a
   // body gets a new name.
@@ -105,12 +111,14 @@ class Graph {
   void Rename(proto::onnx::GraphProto* graph);
 
   int opset_;
+  int ml_version_ = 0;
   proto::onnx::ModelProto model_;
   std::vector<GraphPtr> bodies_;
   std::vector<std::unordered_set<Value>> made_in_;  // by the depth of bodies
   std::vector<Parameter> parameters_;
   std::unordered_map<std::string, Value> constants_;
   std::unordered_map<Value, DType> types_;
+  std::unordered_map<Value, std::pair<std::string, Values>> makers_;  // nodes Cast and Sub
   std::vector<std::string> hints_;  // by the index of the temporary
   std::vector<std::pair<Value, std::string>> names_;
   std::unordered_map<std::string, std::string> final_names_;

@@ -106,9 +106,14 @@ MaybeDType At(const std::vector<MaybeDType>& types, size_t i) {
 }  // namespace
 
 MaybeDType ResultType(const NodeProto& node, const std::vector<MaybeDType>& inputs, int i) {
-  if (IsOneOf(node, "And Equal Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual Not Or Xor"))
+  if (IsOneOf(node,
+              "And Equal Greater GreaterOrEqual IsInf IsNaN Less LessOrEqual Not Or "
+              "RegexFullMatch Xor"))
     return DType::kBool;
-  if (IsOneOf(node, "ArgMax ArgMin NonZero Shape Size")) return DType::kInt64;
+  if (IsOneOf(node, "ArgMax ArgMin NonMaxSuppression NonZero Shape Size")) return DType::kInt64;
+  if (IsOneOf(node, "ConvInteger")) return DType::kInt32;
+  if (IsOneOf(node, "TfIdfVectorizer")) return DType::kFloat32;
+  if (IsOneOf(node, "StringSplit") && i == 1) return DType::kInt64;
   if (IsOneOf(node, "MaxPool TopK") && i == 1) return DType::kInt64;
   if (IsOneOf(node, "If Loop Scan")) return std::nullopt;
   if (IsOneOf(node, "Where")) return At(inputs, 1);

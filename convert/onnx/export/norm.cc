@@ -2,6 +2,7 @@
 #include <coracle/convert/onnx/export/images.h>
 #include <coracle/convert/onnx/export/program_exporter.h>
 #include <coracle/convert/onnx/export/rows.h>
+#include <fmt/format.h>
 
 namespace coracle::onnx {
 namespace {
@@ -148,8 +149,9 @@ void ExportGroupNorm(OpContext& op) {
   const int64_t groups = op.Attr<int32_t>("groups");
   const Shape shape = ChannelsFirst(op.InShape("X"), last);
   op.Require(shape[1] > 0 && shape[1] % groups == 0,
-             "groups that do not divide the channels, or an unknown number of these, have no "
-             "counterpart");
+             fmt::format("groups must divide the channels, got {} groups and {} channels (-1: "
+                         "unknown); coracle set-shape gives the channels",
+                         groups, shape[1]));
   const Value x = ToChannelsFirst(op, op.In("X"), rank, last);
   const Value rows = op.Reshape(x, {0, groups, -1});
   const Value y = Normalized(op, rows, op.InType("X"), {2}, op.Attr<float>("epsilon"));

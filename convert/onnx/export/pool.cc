@@ -2,6 +2,7 @@
 #include <coracle/convert/onnx/export/images.h>
 #include <coracle/convert/onnx/export/rows.h>
 #include <coracle/operators/kernels/window.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
@@ -160,7 +161,9 @@ void ExportMaxPoolWithIndex(OpContext& op) {
     pads[i] = pads[p.axes + i] = 0;
     if (op.Attr<bool>("global_pooling")) continue;
     op.Require(p.size(i) % p.kernel[i] == 0,
-               "an adaptive pool with windows of different size has no counterpart");
+               fmt::format("an adaptive pool with windows of different size has no counterpart: {} "
+                           "elements of X in {} windows; give X a multiple of that",
+                           p.size(i), p.kernel[i]));
     p.kernel[i] = p.strides[i] = p.size(i) / p.kernel[i];
   }
   const Values pooled = op.Nodes(

@@ -155,6 +155,57 @@ struct Viterbi {
   }
 };
 
+struct BestPaths {
+  Value tags;    // [batch, steps], 0 past the end of a sequence
+  Value inside;  // [batch, steps]: whether a step belongs to the sequence
+  Value last;    // the scores after the last step
+};
+
+// `steps` are the emissions [steps, batch, tags]; `stop` is added to the last scores unless it
+// is "".
+BestPaths FindPaths(const Viterbi& v, const Value& steps, const Value& stop) {
+  OpContext& op = v.op;
+  const Value count = op.AsScalar(op.DimsOf(steps, 0, 1));
+  const Value numbers = op.Node("Range", {op.Int(0), count, op.Int(1)});
+  // Scans all steps, since ONNX Runtime cannot scan an empty sequence.
+  const Values forward =
+      op.Nodes("Scan", {v.first, steps, numbers}, 2, {{"body", v.Step()}, {"num_scan_inputs", 2}});
+  const Value last = stop.empty() ? forward[0] : op.Node("Add", {forward[0], stop});
+  const Value tag = op.Node("ArgMax", {last}, {{"axis", 1}, {"keepdims", 1}});
+  const Values back = op.Nodes("Scan", {tag, forward[1]}, 2,
+                               {{"body", v.StepBack()},
+                                {"num_scan_inputs", 1},
+                                {"scan_input_directions", Ints{1}},
+                                {"scan_output_directions", Ints{1}}});
+  const Value tags = op.Transpose(op.Squeeze(back[1], {2}), {1, 0});
+  const Value inside = op.Node("Less", {numbers, op.Unsqueeze(v.lengths, {1})});
+  return {op.Node("Where", {inside, tags, op.Int(0)}), inside, last};
+}
+
+// The first two rows of Transition are the weights of the first and of the last tag.
+void ExportCrfDecoding(OpContext& op) {
+  const Shape& emission = op.InShape("Emission");
+  op.Require(op.Has("Length"), "sequences by LoD have no counterpart; Length gives them");
+  op.Require(emission[2] > 0, "the number of tags must be known");
+  const auto rows = [&](int64_t begin, int64_t end) {
+    return op.Slice(op.In("Transition"), 0, begin, end);
+  };
+  const Value lengths =
+      op.Reshape(op.Cast(op.In("Length"), op.InType("Length"), DType::kInt64), {-1});
+  const Value steps = op.Transpose(op.In("Emission"), {1, 0, 2});
+  const Value first = op.Node("Add", {op.Node("Gather", {steps, op.Int(0)}), rows(0, 1)});
+  const Viterbi v{
+      op,   op.InType("Emission"), {emission[0], emission[2]}, rows(2, 2 + emission[2]), lengths,
+      first};
+  const BestPaths paths = FindPaths(v, steps, rows(1, 2));
+  if (!op.Has("Label")) return op.Out("ViterbiPath", paths.tags);
+  const Value label =
+      op.Node("Reshape",
+              {op.Cast(op.In("Label"), op.InType("Label"), DType::kInt64), op.ShapeOf(paths.tags)});
+  const Value right = op.Node("And", {paths.inside, op.Node("Equal", {paths.tags, label})});
+  op.Out("ViterbiPath", op.Cast(right, DType::kBool, DType::kInt64));
+}
+
 void ExportViterbiDecode(OpContext& op) {
   const Shape& input = op.InShape("Input");
   op.Require(input[2] > 0, "the number of tags must be known");
@@ -166,29 +217,16 @@ void ExportViterbiDecode(OpContext& op) {
   Value first = op.Node("Gather", {steps, op.Int(0)});
   if (ends) first = op.Node("Add", {first, row(input[2] - 1)});
   const Viterbi v{op, op.InType("Input"), {input[0], input[2]}, transition, lengths, first};
-  const Value count = op.AsScalar(op.DimsOf(steps, 0, 1));
-  const Value numbers = op.Node("Range", {op.Int(0), count, op.Int(1)});
-  // Scans all steps, since ONNX Runtime cannot scan an empty sequence.
-  const Values forward =
-      op.Nodes("Scan", {first, steps, numbers}, 2, {{"body", v.Step()}, {"num_scan_inputs", 2}});
-  const Value last = ends ? op.Node("Add", {forward[0], row(input[2] - 2)}) : forward[0];
-  const Value tag = op.Node("ArgMax", {last}, {{"axis", 1}, {"keepdims", 1}});
-  const Values back = op.Nodes("Scan", {tag, forward[1]}, 2,
-                               {{"body", v.StepBack()},
-                                {"num_scan_inputs", 1},
-                                {"scan_input_directions", Ints{1}},
-                                {"scan_output_directions", Ints{1}}});
-  const Value tags = op.Transpose(op.Squeeze(back[1], {2}), {1, 0});
-  const Value inside = op.Node("Less", {numbers, op.Unsqueeze(lengths, {1})});
-  const Value masked = op.Node("Where", {inside, tags, op.Int(0)});
+  const BestPaths paths = FindPaths(v, steps, ends ? row(input[2] - 2) : "");
   const Value longest = op.Reduce("ReduceMax", lengths, {0}, true);
-  op.Out("Path", op.Node("Slice", {masked, op.IntList({0}), longest, op.IntList({1})}));
-  const Value score = op.Reduce("ReduceMax", last, {1}, false);
+  op.Out("Path", op.Node("Slice", {paths.tags, op.IntList({0}), longest, op.IntList({1})}));
+  const Value score = op.Reduce("ReduceMax", paths.last, {1}, false);
   const Value empty = op.Node("Equal", {lengths, op.Int(0)});
   op.Out("Scores", op.Node("Where", {empty, op.Scalar(0, v.dtype), score}));
 }
 
 constexpr ExportRow kRows[] = {
+    {"crf_decoding", ExportCrfDecoding, "Scan, ArgMax, GatherElements"},
     {"lstm_unit", ExportLstmUnit, "Split, Sigmoid, Tanh, Mul, Add"},
     {"rnn", ExportRnn, "LSTM, GRU or RNN"},
     {"viterbi_decode", ExportViterbiDecode, "Scan, ArgMax, GatherElements"},

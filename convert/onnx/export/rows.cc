@@ -9,7 +9,7 @@ std::vector<ExportRow> AllRows() {
   for (const ExportRows& family :
        {ActivationRows(), ArithmeticRows(), ConvRows(), PoolRows(), NormRows(), MatmulRows(),
         ReduceRows(), ShapeRows(), SliceRows(), GatherRows(), FillRows(), InterpRows(), RnnRows(),
-        LossRows(), AttentionRows(), ControlRows()}) {
+        LossRows(), AttentionRows(), ControlRows(), DetectionRows(), TextRows(), MlRows()}) {
     all.insert(all.end(), family.begin(), family.end());
   }
   return all;

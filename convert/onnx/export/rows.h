@@ -24,6 +24,9 @@ ExportRows RnnRows();
 ExportRows LossRows();
 ExportRows AttentionRows();
 ExportRows ControlRows();
+ExportRows DetectionRows();
+ExportRows TextRows();
+ExportRows MlRows();
 
 // The rows of all families.
 std::vector<ExportRow> AllRows();

@@ -26,10 +26,14 @@ Value KnownDims(OpContext& op, const char* slot, int begin, int end) {
 
 // --- other shapes ---
 
-// In both, 0 copies a dim and -1 is inferred.
+// In both, 0 copies a dim (or is one, if an attribute says so) and -1 is inferred.
 void ExportReshape(OpContext& op) {
   const Value dims = op.IntsFrom("ShapeTensor", "Shape", "shape");
-  op.Out("Out", op.Node("Reshape", {op.In("X"), dims}));
+  if (op.Attr<bool>("allow_zero") && op.opset() < 14)
+    op.Refuse("attr allow_zero, which needs operator set 14");
+  op.Out("Out", op.Attr<bool>("allow_zero")
+                    ? op.Node("Reshape", {op.In("X"), dims}, {{"allowzero", 1}})
+                    : op.Node("Reshape", {op.In("X"), dims}));
 }
 
 void ExportFlatten(OpContext& op) {
@@ -195,6 +199,8 @@ void ExportExpandV2(OpContext& op) {
 }
 
 void ExportExpandAsV2(OpContext& op) {
+  if (op.Has("Y"))
+    return op.Out("Out", op.Node("Expand", {op.In("X"), op.ShapeOf(op.In("Y"))}));
   op.Out("Out", op.Node("Expand", {op.In("X"), op.IntList(op.IntsAttr("target_shape"))}));
 }
 

@@ -104,12 +104,11 @@ const proto::onnx::GraphProto* Attributes::Graph(const std::string& name) {
   return attr ? &attr->g() : nullptr;
 }
 
-void Attributes::RequireAllRead() const {
-  for (const AttributeProto& attr : node_.attribute()) {
-    if (read_.count(attr.name())) continue;
-    throw Error(ErrorCode::kUnimplemented,
-                fmt::format("attribute {} is unknown, or has no counterpart", Quote(attr.name())));
-  }
+std::vector<std::string> Attributes::Unread() const {
+  std::vector<std::string> names;
+  for (const AttributeProto& attr : node_.attribute())
+    if (!read_.count(attr.name())) names.push_back(attr.name());
+  return names;
 }
 
 }  // namespace coracle::onnx

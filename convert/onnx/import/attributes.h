@@ -30,8 +30,8 @@ class Attributes {
   const proto::onnx::GraphProto* Graph(const std::string& name);
   void Ignore(const std::string& name) { read_.insert(name); }  // it changes no result
 
-  // Throws kUnimplemented for an attribute that was not read.
-  void RequireAllRead() const;
+  // The names of the attributes that were not read.
+  std::vector<std::string> Unread() const;
 
  private:
   const proto::onnx::AttributeProto* Find(const std::string& name,

@@ -11,13 +11,15 @@ namespace {
 bool Holds(char holds, DType dtype) {
   switch (holds) {
     case 'n':
-      return dtype != DType::kBool;
+      return dtype != DType::kBool && dtype != DType::kString;
     case 'f':
       return IsFloating(dtype);
     case 'i':
       return IsInteger(dtype);
     case 'b':
       return dtype == DType::kBool;
+    case 's':
+      return dtype == DType::kString;
     default:
       return true;
   }

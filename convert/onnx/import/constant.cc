@@ -1,6 +1,7 @@
 // Values that are known without a run, and values passed through: Constant, Identity, Shape, Cast.
 
 #include <coracle/convert/onnx/dtypes.h>
+#include <coracle/convert/onnx/import/casts.h>
 #include <coracle/convert/onnx/import/families.h>
 #include <coracle/convert/onnx/import/graph_importer.h>
 #include <coracle/convert/onnx/import/node_context.h>
@@ -9,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace coracle::onnx {
 namespace {
@@ -31,11 +33,12 @@ void ImportConstant(NodeContext& node) {
                             Tensor::Of<int64_t>({static_cast<int64_t>(values->size())}, *values));
   if (const auto values = attrs.Floats("value_floats"))
     return node.SetConstant(0, Tensor::Of<float>({static_cast<int64_t>(values->size())}, *values));
-  for (const char* name : {"value_string", "value_strings", "sparse_value"}) {
-    if (node.HasAttr(name))
-      node.Refuse(
-          fmt::format("attribute {}: only dense tensors of numbers have a counterpart", name));
-  }
+  if (const auto text = attrs.String("value_string"))
+    return node.SetConstant(0, Tensor::OfStrings({1}, {{*text}}), true);
+  if (const auto texts = attrs.Strings("value_strings"))
+    return node.SetConstant(0, Tensor::OfStrings({static_cast<int64_t>(texts->size())}, *texts));
+  if (node.HasAttr("sparse_value"))
+    node.Refuse("attribute sparse_value: only dense tensors have a counterpart");
   node.Require(false, "the node has no value");
 }
 
@@ -78,24 +81,36 @@ void ImportSize(NodeContext& node) {
 
 // --- casts ---
 
+// Integers of any type as those of a type with fewer bits than its dtype: their low bits. What
+// comes from floats and texts is truncated first.
+Variable LowBits(NodeContext& node, const Variable& x, int data_type) {
+  using proto::onnx::TensorProto;
+  const auto number = [&](double value) { return node.ScalarVar(DType::kInt64, value); };
+  const int bits = IsSmall(data_type)                 ? SmallBits(data_type)
+                   : data_type == TensorProto::UINT16 ? 16
+                                                      : 32;
+  const Variable wide = ExactCast(node, x, DType::kInt64);
+  const Variable low = node.Binary("bitwise_and", wide, number(std::exp2(bits) - 1));
+  if (!IsSmallSigned(data_type)) return low;
+  const Variable sign = number(std::exp2(bits - 1));
+  return node.Binary("bitwise_xor", low, sign) - sign;
+}
+
 // Casts x to ONNX's type `data_type`, whose range may be narrower than the dtype's.
 void SetCast(NodeContext& node, int data_type) {
-  const std::optional<DType> dtype = FromDataType(data_type);
+  const std::optional<DType> dtype = HoldingDType(data_type);
   if (!dtype)
     node.Refuse(fmt::format("a cast to {}, which no dtype holds", DataTypeName(data_type)));
-  const int from = node.InValue(0).data_type;
-  if (from == data_type) return node.SetSame(0, 0);
+  const bool saturate = node.Flag("saturate", true);
+  const std::string mode = node.OneOf("round_mode", "up", {"up", "down", "nearest"});
+  if (node.InValue(0).data_type == data_type) return node.SetSame(0, 0);
   Variable x = node.In(0);
-  using proto::onnx::TensorProto;
-  const bool narrows = data_type == TensorProto::UINT16 || data_type == TensorProto::UINT32;
-  if (!narrows)
-    return node.SetValue(
-        0, {.var = node.Cast(x, *dtype), .data_type = data_type, .scalar = node.IsScalar(0)});
-  // Converted through int64, whose low bits equal those of integers of any width.
-  x = node.Cast(x, DType::kInt64);
-  const double mask = data_type == TensorProto::UINT16 ? 65535.0 : 4294967295.0;
-  x = node.Cast(node.Binary("bitwise_and", x, node.ScalarVar(DType::kInt64, mask)), *dtype);
-  node.SetValue(0, {.var = x, .data_type = data_type, .scalar = node.IsScalar(0)});
+  if (const std::string format = FloatFormat(data_type); !format.empty())
+    x = RoundedToFormat(node, x, data_type, saturate, mode);
+  else if (IsHeldWider(data_type))
+    x = LowBits(node, x, data_type);
+  node.SetValue(
+      0, {.var = ExactCast(node, x, *dtype), .data_type = data_type, .scalar = node.IsScalar(0)});
 }
 
 // Up to operator set 5, the type is a name.
@@ -108,20 +123,26 @@ int TypeAttr(NodeContext& node) {
   return type;
 }
 
-void ImportCast(NodeContext& node) {
-  // Both apply only to 8-bit floats.
-  node.attributes().Ignore("saturate");
-  node.attributes().Ignore("round_mode");
-  SetCast(node, TypeAttr(node));
-}
+void ImportCast(NodeContext& node) { SetCast(node, TypeAttr(node)); }
 
-void ImportCastLike(NodeContext& node) {
-  node.attributes().Ignore("saturate");
-  node.attributes().Ignore("round_mode");
-  SetCast(node, node.InValue(1).data_type);
-}
+void ImportCastLike(NodeContext& node) { SetCast(node, node.InValue(1).data_type); }
 
 }  // namespace
+
+Variable ExactCast(NodeContext& node, const Variable& x, DType dtype) {
+  return x.dtype() == dtype ? x : node.Unary("cast", x, CastAttrs(x.dtype(), dtype));
+}
+
+Variable RoundedToFormat(NodeContext& node, const Variable& x, int data_type, bool saturate,
+                         const std::string& mode) {
+  const DType own = x.dtype();
+  // 16-bit floats are computed in float32 anyway; integers and texts may need more.
+  const DType dtype = IsFloating(own) ? (IsHalf(own) ? DType::kFloat32 : own) : DType::kFloat64;
+  const Variable rounded = node.Unary(
+      "round_to_format", ExactCast(node, x, dtype),
+      {{"format", FloatFormat(data_type)}, {"saturate", saturate}, {"round_mode", mode}});
+  return ExactCast(node, rounded, *HoldingDType(data_type));
+}
 
 void AddConstantImporters(NodeImporters& importers) {
   constexpr auto kMoves = Unsigned::kMoves;

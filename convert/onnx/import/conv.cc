@@ -116,7 +116,7 @@ void FitOutput(NodeContext& node, const Shape& x, const std::string& auto_pad, I
                fmt::format("attribute output_shape must have {} numbers", rank));
   for (size_t i = 0; i < rank; ++i) {
     const int64_t in = x[static_cast<int>(i) + 2];
-    if (in < 0) node.Refuse("an output shape for spatial dimensions that are not known");
+    if (in < 0) node.RefuseUnknown("a spatial dimension", "the paddings");
     const int64_t out = wanted.empty() ? in * windows->strides[i] : wanted[i];
     const int64_t all = (in - 1) * windows->strides[i] + windows->Extent(i) + (*added)[i];
     const int64_t pad = std::max<int64_t>(0, all - out);

@@ -1,6 +1,7 @@
 // Element-wise ops: arithmetic, comparisons, logic, mathematical functions.
 
 #include <coracle/convert/onnx/dtypes.h>
+#include <coracle/convert/onnx/import/casts.h>
 #include <coracle/convert/onnx/import/elementwise.h>
 #include <coracle/convert/onnx/import/families.h>
 #include <coracle/convert/onnx/import/indices.h>
@@ -91,7 +92,8 @@ void ImportMean(NodeContext& node) {
 // C's fmod has the sign of X, elementwise_mod the sign of Y; they agree for positive numbers.
 void ImportMod(NodeContext& node) {
   const Variable x = node.In(0), y = node.In(1);
-  if (!node.Flag("fmod", false)) {
+  const bool fmod = node.Flag("fmod", false);
+  if (!fmod || x.dtype() == DType::kUInt64) {
     node.Require(!IsFloating(x.dtype()), "attribute fmod must be 1 for floats");
     return node.Set(0, node.BinaryVia("elementwise_mod", x, y), AllScalars(node));
   }
@@ -108,23 +110,35 @@ void ImportPow(NodeContext& node) {
   if (!IsFloating(x.dtype()) && !IsFloating(y.dtype()) && SizeOf(y.dtype()) > SizeOf(dtype))
     dtype = y.dtype();
   const Variable power =
-      node.BinaryVia("elementwise_pow", node.Cast(x, dtype), node.Cast(y, dtype));
-  node.Set(0, node.Cast(power, x.dtype()), AllScalars(node));
+      node.BinaryVia("elementwise_pow", ExactCast(node, x, dtype), ExactCast(node, y, dtype));
+  node.Set(0, ExactCast(node, power, x.dtype()), AllScalars(node));
 }
 
-// Shifts integers of up to 32 bits in int64: x times, or divided by, a power of two. Shifts by 32
-// and more give 0.
+// The elements are unsigned, also where a wider dtype holds them.
 void ImportBitShift(NodeContext& node) {
   const bool left = node.OneOf("direction", "", {"LEFT", "RIGHT"}) == "LEFT";
-  const DType own = node.dtype(0), wide = DType::kInt64;
-  if (own == wide && node.InValue(0).data_type != proto::onnx::TensorProto::UINT32)
-    node.Refuse("integers of 64 bits");
-  const Variable by =
-      node.Binary("elementwise_min", node.Cast(node.In(1), wide), node.ScalarVar(wide, 32));
-  const Variable power = node.Binary("elementwise_pow", node.ScalarVar(wide, 2), by);
-  const Variable x = node.Cast(node.In(0), wide);
-  const Variable shifted = node.Binary(left ? "elementwise_mul" : "elementwise_floordiv", x, power);
-  node.Set(0, node.Cast(shifted, own), AllScalars(node));
+  node.Require(node.dtype(0) == node.dtype(1), "the inputs must have one dtype");
+  const Variable x = node.In(0), y = node.In(1);
+  node.Set(0,
+           node.Make(left ? "bitwise_left_shift" : "bitwise_right_shift",
+                     {{"X", {x.name()}}, {"Y", {y.name()}}}, {{"is_arithmetic", false}}),
+           AllScalars(node));
+}
+
+bool IsUnsigned(int data_type) {
+  using proto::onnx::TensorProto;
+  return data_type == TensorProto::UINT8 || data_type == TensorProto::UINT16 ||
+         data_type == TensorProto::UINT32 || data_type == TensorProto::UINT64;
+}
+
+// Of unsigned numbers themselves, and 1 of those above 0.
+void ImportAbs(NodeContext& node) {
+  IsUnsigned(node.InValue(0).data_type) ? node.SetSame(0, 0) : ImportUnary(node);
+}
+void ImportSign(NodeContext& node) {
+  if (!IsUnsigned(node.InValue(0).data_type)) return ImportUnary(node);
+  const Variable x = node.In(0);
+  node.Set(0, node.BinaryVia("elementwise_min", x, node.ScalarVar(x.dtype(), 1)), node.IsScalar(0));
 }
 
 void ImportNeg(NodeContext& node) {
@@ -237,231 +251,102 @@ Variable RoundedToEven(NodeContext& node, const Variable& x) {
   return Where(half, even, node.Unary("round", x));
 }
 
+namespace {
+
+constexpr auto kMoves = Unsigned::kMoves, kWraps = Unsigned::kWraps;
+
 // A row that maps to one op names its type, which the shared importers read.
+// clang-format off
+const NodeImporter kElementwiseRows[] = {
+    {.op_type = "Add", .since = 1, .takes = "n n",
+     .import = ImportBinary, .maps_to = "elementwise_add", .unsigneds = kWraps},
+    {.op_type = "Sub", .since = 1, .takes = "n n",
+     .import = ImportBinary, .maps_to = "elementwise_sub", .unsigneds = kWraps},
+    {.op_type = "Mul", .since = 1, .takes = "n n",
+     .import = ImportBinary, .maps_to = "elementwise_mul", .unsigneds = kWraps},
+    {.op_type = "Div", .since = 1, .takes = "n n",
+     .import = ImportBinary, .maps_to = "elementwise_div", .unsigneds = kMoves},
+    {.op_type = "Pow", .since = 1, .takes = "n n",
+     .import = ImportPow, .maps_to = "elementwise_pow", .unsigneds = kMoves, .composed = true},
+    {.op_type = "Mod", .takes = "n n",
+     .import = ImportMod, .maps_to = "elementwise_mod", .unsigneds = kMoves, .composed = true},
+    {.op_type = "BitwiseAnd", .since = 18, .takes = "i i",
+     .import = ImportBinary, .maps_to = "bitwise_and", .unsigneds = kMoves},
+    {.op_type = "BitwiseOr", .since = 18, .takes = "i i",
+     .import = ImportBinary, .maps_to = "bitwise_or", .unsigneds = kMoves},
+    {.op_type = "BitwiseXor", .since = 18, .takes = "i i",
+     .import = ImportBinary, .maps_to = "bitwise_xor", .unsigneds = kMoves},
+    {.op_type = "BitwiseNot", .since = 18, .takes = "i",
+     .import = ImportUnary, .maps_to = "bitwise_not", .unsigneds = kWraps},
+    {.op_type = "BitShift", .since = 11, .takes = "i i", .import = ImportBitShift,
+     .maps_to = "bitwise_left_shift; bitwise_right_shift", .unsigneds = kWraps},
+    {.op_type = "And", .since = 1, .takes = "b b", .import = ImportTest, .maps_to = "logical_and"},
+    {.op_type = "Or", .since = 1, .takes = "b b", .import = ImportTest, .maps_to = "logical_or"},
+    {.op_type = "Xor", .since = 1, .takes = "b b", .import = ImportTest, .maps_to = "logical_xor"},
+    {.op_type = "Not", .since = 1, .takes = "b",
+     .import = ImportTestOfOne, .maps_to = "logical_not"},
+    {.op_type = "Equal", .since = 1, .takes = "T T",
+     .import = ImportTest, .maps_to = "equal", .unsigneds = kMoves},
+    {.op_type = "Less", .since = 1, .takes = "n n",
+     .import = ImportTest, .maps_to = "less_than", .unsigneds = kMoves},
+    {.op_type = "LessOrEqual", .takes = "n n",
+     .import = ImportTest, .maps_to = "less_equal", .unsigneds = kMoves},
+    {.op_type = "Greater", .since = 1, .takes = "n n",
+     .import = ImportTest, .maps_to = "greater_than", .unsigneds = kMoves},
+    {.op_type = "GreaterOrEqual", .takes = "n n",
+     .import = ImportTest, .maps_to = "greater_equal", .unsigneds = kMoves},
+    {.op_type = "Max", .since = 1, .takes = "n n*",
+     .import = ImportVariadic, .maps_to = "elementwise_max", .unsigneds = kMoves},
+    {.op_type = "Min", .since = 1, .takes = "n n*",
+     .import = ImportVariadic, .maps_to = "elementwise_min", .unsigneds = kMoves},
+    {.op_type = "Sum", .since = 1, .takes = "n n*",
+     .import = ImportVariadic, .maps_to = "elementwise_add", .composed = true},
+    {.op_type = "Mean", .since = 1, .takes = "n n*",
+     .import = ImportMean, .maps_to = "elementwise_add, scale", .composed = true},
+    {.op_type = "Where", .takes = "b T T",
+     .import = ImportWhere, .maps_to = "where, broadcast_tensors", .unsigneds = kMoves},
+    {.op_type = "Clip", .since = 1, .takes = "n n? n?", .import = ImportClip,
+     .maps_to = "clip; elementwise_max, elementwise_min", .unsigneds = kMoves},
+    {.op_type = "Abs", .since = 1, .takes = "n",
+     .import = ImportAbs, .maps_to = "abs", .unsigneds = kMoves},
+    {.op_type = "Neg", .since = 1, .takes = "n", .import = ImportNeg, .maps_to = "scale"},
+    {.op_type = "Sign", .takes = "n",
+     .import = ImportSign, .maps_to = "sign", .unsigneds = kMoves},
+    {.op_type = "Ceil", .since = 1, .takes = "n", .import = ImportUnary, .maps_to = "ceil"},
+    {.op_type = "Floor", .since = 1, .takes = "n", .import = ImportUnary, .maps_to = "floor"},
+    {.op_type = "Round", .takes = "n",
+     .import = ImportRound, .maps_to = "round, where (halves to even)", .composed = true},
+    {.op_type = "Reciprocal", .since = 1, .takes = "n",
+     .import = ImportUnary, .maps_to = "reciprocal"},
+    {.op_type = "Sqrt", .since = 1, .takes = "n", .import = ImportUnary, .maps_to = "sqrt"},
+    {.op_type = "Exp", .since = 1, .takes = "n", .import = ImportUnary, .maps_to = "exp"},
+    {.op_type = "Log", .since = 1, .takes = "n", .import = ImportUnary, .maps_to = "log"},
+    {.op_type = "Erf", .takes = "n", .import = ImportUnary, .maps_to = "erf"},
+    {.op_type = "Sin", .takes = "n", .import = ImportUnary, .maps_to = "sin"},
+    {.op_type = "Cos", .takes = "n", .import = ImportUnary, .maps_to = "cos"},
+    {.op_type = "Tan", .takes = "n", .import = ImportUnary, .maps_to = "tan"},
+    {.op_type = "Asin", .takes = "n", .import = ImportUnary, .maps_to = "asin"},
+    {.op_type = "Acos", .takes = "n", .import = ImportUnary, .maps_to = "acos"},
+    {.op_type = "Atan", .takes = "n", .import = ImportUnary, .maps_to = "atan"},
+    {.op_type = "Sinh", .takes = "n", .import = ImportUnary, .maps_to = "sinh"},
+    {.op_type = "Cosh", .takes = "n", .import = ImportUnary, .maps_to = "cosh"},
+    {.op_type = "Tanh", .since = 1, .takes = "n", .import = ImportUnary, .maps_to = "tanh"},
+    {.op_type = "Asinh", .since = 9, .takes = "n",
+     .import = ImportAsinh, .maps_to = "log1p, sqrt, log", .composed = true},
+    {.op_type = "Acosh", .since = 9, .takes = "n",
+     .import = ImportAcosh, .maps_to = "log1p, sqrt, log", .composed = true},
+    {.op_type = "Atanh", .since = 9, .takes = "n",
+     .import = ImportAtanh, .maps_to = "log1p", .composed = true},
+    {.op_type = "IsNaN", .since = 9, .takes = "f",
+     .import = ImportTestOfOne, .maps_to = "isnan_v2"},
+    {.op_type = "IsInf", .since = 10, .takes = "f", .import = ImportIsInf, .maps_to = "isinf_v2"},
+};
+// clang-format on
+
+}  // namespace
+
 void AddElementwiseImporters(NodeImporters& importers) {
-  constexpr auto kMoves = Unsigned::kMoves, kWraps = Unsigned::kWraps;
-  for (const NodeImporter& row : std::initializer_list<NodeImporter>{
-           {.op_type = "Add",
-         .since = 1,
-         .takes = "n n",
-         .import = ImportBinary,
-         .maps_to = "elementwise_add",
-         .unsigneds = kWraps},
-           {.op_type = "Sub",
-           .since = 1,
-           .takes = "n n",
-           .import = ImportBinary,
-           .maps_to = "elementwise_sub",
-           .unsigneds = kWraps},
-           {.op_type = "Mul",
-           .since = 1,
-           .takes = "n n",
-           .import = ImportBinary,
-           .maps_to = "elementwise_mul",
-           .unsigneds = kWraps},
-           {.op_type = "Div",
-           .since = 1,
-           .takes = "n n",
-           .import = ImportBinary,
-           .maps_to = "elementwise_div",
-           .unsigneds = kMoves},
-           {.op_type = "Pow",
-           .since = 1,
-           .takes = "n n",
-           .import = ImportPow,
-           .maps_to = "elementwise_pow",
-           .unsigneds = kMoves,
-           .composed = true},
-           {.op_type = "Mod",
-           .takes = "n n",
-           .import = ImportMod,
-           .maps_to = "elementwise_mod",
-           .unsigneds = kMoves,
-           .composed = true},
-           {.op_type = "BitwiseAnd",
-           .since = 18,
-           .takes = "i i",
-           .import = ImportBinary,
-           .maps_to = "bitwise_and",
-           .unsigneds = kMoves},
-           {.op_type = "BitwiseOr",
-           .since = 18,
-           .takes = "i i",
-           .import = ImportBinary,
-           .maps_to = "bitwise_or",
-           .unsigneds = kMoves},
-           {.op_type = "BitwiseXor",
-           .since = 18,
-           .takes = "i i",
-           .import = ImportBinary,
-           .maps_to = "bitwise_xor",
-           .unsigneds = kMoves},
-           {.op_type = "BitwiseNot",
-           .since = 18,
-           .takes = "i",
-           .import = ImportUnary,
-           .maps_to = "bitwise_not",
-           .unsigneds = kWraps},
-           {.op_type = "BitShift",
-           .since = 11,
-           .takes = "i i",
-           .import = ImportBitShift,
-           .maps_to = "elementwise_mul; elementwise_floordiv",
-           .unsigneds = kWraps},
-           {.op_type = "And",
-           .since = 1,
-           .takes = "b b",
-           .import = ImportTest,
-           .maps_to = "logical_and"},
-           {.op_type = "Or",
-           .since = 1,
-           .takes = "b b",
-           .import = ImportTest,
-           .maps_to = "logical_or"},
-           {.op_type = "Xor",
-           .since = 1,
-           .takes = "b b",
-           .import = ImportTest,
-           .maps_to = "logical_xor"},
-           {.op_type = "Not",
-           .since = 1,
-           .takes = "b",
-           .import = ImportTestOfOne,
-           .maps_to = "logical_not"},
-           {.op_type = "Equal",
-           .since = 1,
-           .takes = "T T",
-           .import = ImportTest,
-           .maps_to = "equal",
-           .unsigneds = kMoves},
-           {.op_type = "Less",
-           .since = 1,
-           .takes = "n n",
-           .import = ImportTest,
-           .maps_to = "less_than",
-           .unsigneds = kMoves},
-           {.op_type = "LessOrEqual",
-           .takes = "n n",
-           .import = ImportTest,
-           .maps_to = "less_equal",
-           .unsigneds = kMoves},
-           {.op_type = "Greater",
-           .since = 1,
-           .takes = "n n",
-           .import = ImportTest,
-           .maps_to = "greater_than",
-           .unsigneds = kMoves},
-           {.op_type = "GreaterOrEqual",
-           .takes = "n n",
-           .import = ImportTest,
-           .maps_to = "greater_equal",
-           .unsigneds = kMoves},
-           {.op_type = "Max",
-           .since = 1,
-           .takes = "n n*",
-           .import = ImportVariadic,
-           .maps_to = "elementwise_max",
-           .unsigneds = kMoves},
-           {.op_type = "Min",
-           .since = 1,
-           .takes = "n n*",
-           .import = ImportVariadic,
-           .maps_to = "elementwise_min",
-           .unsigneds = kMoves},
-           {.op_type = "Sum",
-           .since = 1,
-           .takes = "n n*",
-           .import = ImportVariadic,
-           .maps_to = "elementwise_add",
-           .composed = true},
-           {.op_type = "Mean",
-           .since = 1,
-           .takes = "n n*",
-           .import = ImportMean,
-           .maps_to = "elementwise_add, scale",
-           .composed = true},
-           {.op_type = "Where",
-           .takes = "b T T",
-           .import = ImportWhere,
-           .maps_to = "where, broadcast_tensors",
-           .unsigneds = kMoves},
-           {.op_type = "Clip",
-           .since = 1,
-           .takes = "n n? n?",
-           .import = ImportClip,
-           .maps_to = "clip; elementwise_max, elementwise_min",
-           .unsigneds = kMoves},
-           {.op_type = "Abs",
-           .since = 1,
-           .takes = "n",
-           .import = ImportUnary,
-           .maps_to = "abs",
-           .unsigneds = kMoves},
-           {.op_type = "Neg", .since = 1, .takes = "n", .import = ImportNeg, .maps_to = "scale"},
-           {.op_type = "Sign",
-           .takes = "n",
-           .import = ImportUnary,
-           .maps_to = "sign",
-           .unsigneds = kMoves},
-           {.op_type = "Ceil", .since = 1, .takes = "n", .import = ImportUnary, .maps_to = "ceil"},
-           {.op_type = "Floor",
-           .since = 1,
-           .takes = "n",
-           .import = ImportUnary,
-           .maps_to = "floor"},
-           {.op_type = "Round",
-           .takes = "n",
-           .import = ImportRound,
-           .maps_to = "round, where (halves to even)",
-           .composed = true},
-           {.op_type = "Reciprocal",
-           .since = 1,
-           .takes = "n",
-           .import = ImportUnary,
-           .maps_to = "reciprocal"},
-           {.op_type = "Sqrt", .since = 1, .takes = "n", .import = ImportUnary, .maps_to = "sqrt"},
-           {.op_type = "Exp", .since = 1, .takes = "n", .import = ImportUnary, .maps_to = "exp"},
-           {.op_type = "Log", .since = 1, .takes = "n", .import = ImportUnary, .maps_to = "log"},
-           {.op_type = "Erf", .takes = "n", .import = ImportUnary, .maps_to = "erf"},
-           {.op_type = "Sin", .takes = "n", .import = ImportUnary, .maps_to = "sin"},
-           {.op_type = "Cos", .takes = "n", .import = ImportUnary, .maps_to = "cos"},
-           {.op_type = "Tan", .takes = "n", .import = ImportUnary, .maps_to = "tan"},
-           {.op_type = "Asin", .takes = "n", .import = ImportUnary, .maps_to = "asin"},
-           {.op_type = "Acos", .takes = "n", .import = ImportUnary, .maps_to = "acos"},
-           {.op_type = "Atan", .takes = "n", .import = ImportUnary, .maps_to = "atan"},
-           {.op_type = "Sinh", .takes = "n", .import = ImportUnary, .maps_to = "sinh"},
-           {.op_type = "Cosh", .takes = "n", .import = ImportUnary, .maps_to = "cosh"},
-           {.op_type = "Tanh", .since = 1, .takes = "n", .import = ImportUnary, .maps_to = "tanh"},
-           {.op_type = "Asinh",
-           .since = 9,
-           .takes = "n",
-           .import = ImportAsinh,
-           .maps_to = "log1p, sqrt, log",
-           .composed = true},
-           {.op_type = "Acosh",
-           .since = 9,
-           .takes = "n",
-           .import = ImportAcosh,
-           .maps_to = "log1p, sqrt, log",
-           .composed = true},
-           {.op_type = "Atanh",
-           .since = 9,
-           .takes = "n",
-           .import = ImportAtanh,
-           .maps_to = "log1p",
-           .composed = true},
-           {.op_type = "IsNaN",
-           .since = 9,
-           .takes = "f",
-           .import = ImportTestOfOne,
-           .maps_to = "isnan_v2"},
-           {.op_type = "IsInf",
-           .since = 10,
-           .takes = "f",
-           .import = ImportIsInf,
-           .maps_to = "isinf_v2"},
-       })
-    importers.Add(row);
+  for (const NodeImporter& row : kElementwiseRows) importers.Add(row);
 }
 
 }  // namespace coracle::onnx

@@ -17,6 +17,8 @@ void AddImageImporters(NodeImporters& importers);
 void AddLossImporters(NodeImporters& importers);
 void AddMatmulImporters(NodeImporters& importers);
 void AddMlImporters(NodeImporters& importers);
+void AddMlModelImporters(NodeImporters& importers);
+void AddMlTreeImporters(NodeImporters& importers);
 void AddNormImporters(NodeImporters& importers);
 void AddOptimizerImporters(NodeImporters& importers);
 void AddPadImporters(NodeImporters& importers);
@@ -27,21 +29,26 @@ void AddReduceImporters(NodeImporters& importers);
 void AddResizeImporters(NodeImporters& importers);
 void AddRnnImporters(NodeImporters& importers);
 void AddSampleImporters(NodeImporters& importers);
+void AddScanImporters(NodeImporters& importers);
 void AddScatterImporters(NodeImporters& importers);
 void AddSequenceImporters(NodeImporters& importers);
 void AddShapeImporters(NodeImporters& importers);
 void AddSignalImporters(NodeImporters& importers);
+void AddSliceImporters(NodeImporters& importers);
 void AddSoftmaxImporters(NodeImporters& importers);
 void AddSortImporters(NodeImporters& importers);
+void AddStringImporters(NodeImporters& importers);
 
 inline constexpr void (*kFamilies[])(NodeImporters&) = {
     AddActivationImporters, AddAttentionImporters, AddConstantImporters,    AddControlImporters,
     AddConvImporters,       AddEinsumImporters,    AddElementwiseImporters, AddGatherImporters,
     AddImageImporters,      AddLossImporters,      AddMatmulImporters,      AddMlImporters,
-    AddNormImporters,       AddOptimizerImporters, AddPadImporters,         AddPoolImporters,
-    AddQuantizeImporters,   AddRandomImporters,    AddReduceImporters,      AddResizeImporters,
-    AddRnnImporters,        AddSampleImporters,    AddScatterImporters,     AddSequenceImporters,
-    AddShapeImporters,      AddSignalImporters,    AddSoftmaxImporters,     AddSortImporters,
+    AddMlModelImporters,    AddMlTreeImporters,    AddNormImporters,        AddOptimizerImporters,
+    AddPadImporters,        AddPoolImporters,      AddQuantizeImporters,    AddRandomImporters,
+    AddReduceImporters,     AddResizeImporters,    AddRnnImporters,         AddSampleImporters,
+    AddScanImporters,       AddScatterImporters,   AddSequenceImporters,    AddShapeImporters,
+    AddSignalImporters,     AddSliceImporters,     AddSoftmaxImporters,     AddSortImporters,
+    AddStringImporters,
 };
 
 }  // namespace coracle::onnx

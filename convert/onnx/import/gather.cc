@@ -33,17 +33,15 @@ void ImportGather(NodeContext& node) {
     return node.Set(0, node.WithXShape("squeeze2", one, {{"axes", std::vector<int32_t>{axis}}}));
   }
   if (node.rank(1) == 1) return node.Set(0, GatherAlong(node, x, index, axis));
-  Shape shape;
-  for (int i = 0; i < axis; ++i) shape.Append(node.shape(0)[i]);
-  for (int i = 0; i < node.rank(1); ++i) shape.Append(node.shape(1)[i]);
-  for (int i = axis + 1; i < node.rank(0); ++i) shape.Append(node.shape(0)[i]);
-  node.Set(0, Reshaped(node, GatherAlong(node, x, node.Reshape(index, {-1}), axis), shape));
+  Dims dims;
+  dims.Add(x, 0, axis).Add(index, 0, node.rank(1)).Add(x, axis + 1, node.rank(0));
+  node.Set(0, Reshaped(node, GatherAlong(node, x, node.Reshape(index, {-1}), axis), dims));
 }
 
-// x with the elements along an axis as the last dim: [the other dims, the axis].
+// x as a matrix whose rows lie along an axis.
 Variable Rows(NodeContext& node, const Variable& x, int axis) {
-  const Variable moved = MoveAxis(node, x, axis, -1);
-  return node.Reshape(moved, {-1, x.shape()[axis]});
+  const int32_t last = x.shape().rank() - 1;
+  return node.WithXShape("flatten2", MoveAxis(node, x, axis, -1), {{"axis", last}});
 }
 
 // Other dims of the indices may be shorter than those of X; the rest of X is ignored.
@@ -53,42 +51,31 @@ void ImportGatherElements(NodeContext& node) {
   node.Require(node.rank(1) == rank, "the indices must have the rank of the data");
   Variable x = node.In(0);
   const Variable index = IndicesOf(node, 1, DimOf(node, x, axis));
-  Shape shape = node.shape(1);
   for (int i = 0; i < rank; ++i) {
-    const int64_t wanted = shape[i], dim = x.shape()[i];
-    if (i == axis || wanted == dim) continue;
-    if (wanted < 0 || dim < 0) node.Refuse("data and indices of unknown shapes");
-    node.Require(wanted <= dim, "the indices are larger than the data outside of the axis");
-    x = SliceOf(node, x, i, 0, wanted);
+    const int64_t wanted = index.shape()[i], dim = x.shape()[i];
+    if (i == axis || (wanted == dim && dim >= 0)) continue;
+    node.Require(wanted <= dim || dim < 0,
+                 "the indices are larger than the data outside of the axis");
+    x = SliceBetween(node, x, i, node.ConstantVar(Ints{0}), DimOf(node, index, i));
   }
-  if (x.shape()[axis] < 0 || shape[axis] < 0) node.Refuse("an axis of unknown length");
   const Variable taken = node.Make("index_sample", {{"X", {Rows(node, x, axis).name()}},
                                                     {"Index", {Rows(node, index, axis).name()}}});
-  Shape moved;
-  for (int i = 0; i < rank; ++i) {
-    if (i != axis) moved.Append(shape[i]);
-  }
-  moved.Append(shape[axis]);
+  Dims moved;
+  moved.Add(index, 0, axis).Add(index, axis + 1, rank).Add(index, axis);
   node.Set(0, MoveAxis(node, Reshaped(node, taken, moved), -1, axis));
 }
 
 // Prepends the position in the first `batch_dims` dims to the indices: [dims, depth].
 Variable WithBatchIndices(NodeContext& node, const Variable& index, int batch_dims) {
-  const Shape& shape = index.shape();
-  if (!shape.IsKnown()) node.Refuse("attribute batch_dims with indices of unknown shape");
-  RequireSmall(node, shape.ToVector(), "indices");
+  const int rank = index.shape().rank();
+  const Variable zeros = ZerosLike(SliceOf(node, index, rank - 1, 0, 1));
   std::vector<std::string> columns;
-  Ints full = shape.ToVector();
-  full.back() = 1;
   for (int d = 0; d < batch_dims; ++d) {
-    Ints place(full.size(), 1), values;
-    place[static_cast<size_t>(d)] = shape[d];
-    for (int64_t i = 0; i < shape[d]; ++i) values.push_back(i);
-    const Variable line = node.ConstantVar(Tensor::Of<int64_t>(Shape(place), values));
-    columns.push_back(node.BroadcastTo(line, Shape(full)).name());
+    const Variable line = PlacesOn(node, index, d);
+    columns.push_back((zeros + AlongAxis(node, line, d, rank)).name());
   }
   columns.push_back(index.name());
-  return node.Make("concat", {{"X", columns}}, {{"axis", shape.rank() - 1}});
+  return node.Make("concat", {{"X", columns}}, {{"axis", rank - 1}});
 }
 
 void ImportGatherND(NodeContext& node) {
@@ -99,7 +86,7 @@ void ImportGatherND(NodeContext& node) {
       "attribute batch_dims must be less than the ranks of data and indices");
   const Variable x = node.In(0);
   const int64_t depth = node.shape(1)[index_rank - 1];
-  if (depth < 0) node.Refuse("indices whose last dimension is not known");
+  if (depth < 0) node.RefuseUnknown("the last dimension of the indices", "the rank of the result");
   node.Require(depth >= 1 && batch_dims + depth <= node.rank(0),
                "the last dimension of the indices is more than the rank of the data");
   std::vector<std::string> dims;
@@ -129,14 +116,10 @@ void ImportCompress(NodeContext& node) {
 // --- ReverseSequence ---
 
 // The source step of each step of a sequence, int64 [batch, steps].
-Variable ReversedSteps(NodeContext& node, const Variable& lengths, int64_t batch, int64_t steps) {
-  RequireSmallConstant(node, {batch, steps}, "sequences");
-  Ints values;
-  for (int64_t t = 0; t < steps; ++t) values.push_back(t);
-  const Shape shape({batch, steps});
-  const Variable step =
-      node.BroadcastTo(node.ConstantVar(Tensor::Of<int64_t>({1, steps}, values)), shape);
-  const Variable length = node.BroadcastTo(node.Reshape(lengths, {batch, 1}), shape);
+Variable ReversedSteps(NodeContext& node, const Variable& lengths, const Variable& rows) {
+  const Variable zeros = ZerosLike(node.Reshape(lengths, {-1, 1}));
+  const Variable step = zeros + AlongAxis(node, PlacesOn(node, rows, 1), 1, 2);
+  const Variable length = ZerosLike(step) + node.Reshape(lengths, {-1, 1});
   return Where(Less(step, length), (length - 1.0) - step, step);
 }
 
@@ -146,10 +129,9 @@ void ImportReverseSequence(NodeContext& node) {
   node.Require(time + batch == 1,
                "attributes time_axis and batch_axis must be 0 and 1, or 1 and 0");
   const Variable x = node.In(0), rows = MoveAxis(node, x, batch, 0);
-  const int64_t n = rows.shape()[0], steps = rows.shape()[1];
-  if (n < 0 || steps < 0) node.Refuse("sequences of unknown number or length");
   const Variable lengths = node.Cast(node.In(1), DType::kInt64);
-  const Variable index = node.Reshape(ReversedSteps(node, lengths, n, steps), {n, steps, 1});
+  const Variable steps = ReversedSteps(node, lengths, rows);
+  const Variable index = node.WithXShape("unsqueeze2", steps, {{"axes", std::vector<int32_t>{2}}});
   const Variable taken = node.Make(
       "gather_nd", {{"X", {rows.name()}}, {"Index", {WithBatchIndices(node, index, 1).name()}}});
   node.Set(0, MoveAxis(node, taken, 0, batch));

@@ -1,4 +1,5 @@
 #include <coracle/convert/onnx/dtypes.h>
+#include <coracle/convert/onnx/import/attribute_names.h>
 #include <coracle/convert/onnx/import/check_inputs.h>
 #include <coracle/convert/onnx/import/graph_importer.h>
 #include <coracle/convert/onnx/import/layer_weights.h>
@@ -20,6 +21,7 @@ using proto::onnx::TensorProto;
 
 namespace {
 
+constexpr size_t kMaxWarnings = 32;
 constexpr int kMaxDepth = 64;  // of nested functions and sub-graphs
 // Functions that each call another one twice expand to 2^n nodes.
 constexpr int64_t kMaxInnerParts = 1 << 20;
@@ -111,6 +113,10 @@ std::string ImportState::FreeName(const std::string& name) {
   return kept ? program.UniqueName(name) : program.FreeName(name);
 }
 
+void ImportState::Warn(const std::string& kind, const std::string& text) {
+  if (warnings.size() < kMaxWarnings) warnings.emplace(kind, text);
+}
+
 Variable ImportState::VarOf(Value& value, const std::string& name) {
   value.RequireTensor();
   if (value.var) return value.var;
@@ -120,6 +126,12 @@ Variable ImportState::VarOf(Value& value, const std::string& name) {
   var.SetMeta({VarType::kLoDTensor, tensor.dtype(), tensor.shape(), 0});
   if (folded) {
     (*folded)[var.name()] = tensor;
+  } else if (tensor.dtype() == DType::kString) {  // which no file of parameters holds
+    Writer(root, writer.ops())
+        .Append("assign_value", {}, {{"Out", {var.name()}}},
+                {{"dtype", static_cast<int32_t>(DType::kString)},
+                 {"shape", ToInt32(tensor.shape().ToVector(), "a dimension")},
+                 {"string_values", tensor.Strings()}});
   } else {
     var.SetPersistable(true);
     var.SetIsParameter(value.is_parameter);
@@ -153,6 +165,14 @@ ValuePtr GraphImporter::FindOrAbsent(const std::string& name) const {
                           Quote(name)));
 }
 
+void GraphImporter::NoteUnknown(const std::string& name) {
+  const GraphImporter* root = this;
+  while (root->outer_) root = root->outer_;
+  constexpr size_t kMost = 64;
+  if (state_.noted_unknown.size() < kMost)
+    state_.noted_unknown.emplace_back(name, root->last_node_);
+}
+
 Values GraphImporter::InitializersOf(const GraphProto& graph, std::vector<Tensor> tensors) {
   if (graph.sparse_initializer_size() > 0)
     throw Error(ErrorCode::kUnimplemented, "sparse initializers have no counterpart");
@@ -165,7 +185,8 @@ Values GraphImporter::InitializersOf(const GraphProto& graph, std::vector<Tensor
     value->scalar = tensor.shape().rank() == 0;
     value->data_type = proto.data_type();
     const bool one_weight = !value->scalar && tensor.numel() == 1 && weights.count(proto.name());
-    value->is_parameter = IsFloating(tensor.dtype()) && (tensor.numel() > 1 || one_weight);
+    value->is_parameter = IsFloating(tensor.dtype()) && !IsSmall(proto.data_type()) &&
+                          (tensor.numel() > 1 || one_weight);
     value->constant = Stored(std::move(tensor));
     values.push_back(std::move(value));
   }
@@ -199,29 +220,52 @@ Values GraphImporter::ImportInner(const GraphProto& graph, const Values& inputs)
   importer.AddInnerInitializers(graph);
   for (size_t i = 0; i < inputs.size(); ++i)
     importer.Define(graph.input(static_cast<int>(i)).name(), inputs[i]);
-  importer.ImportNodes(graph.node());
+  return importer.ImportNodes(graph);
+}
+
+Values GraphImporter::ImportNodes(const GraphProto& graph) { return ImportFrom(graph, 0); }
+
+Values GraphImporter::ImportFrom(const GraphProto& graph, int first) {
+  graph_ = &graph;
+  for (position_ = first; position_ < graph.node_size(); ++position_) {
+    ImportNode(graph.node(position_));
+    if (finished_) return *std::move(finished_);
+  }
   Values outputs;
-  for (const auto& output : graph.output()) outputs.push_back(importer.Find(output.name()));
+  for (const auto& output : graph.output()) outputs.push_back(Find(output.name()));
   return outputs;
 }
 
-void GraphImporter::ImportNodes(const RepeatedPtrField<NodeProto>& nodes) {
-  for (const NodeProto& node : nodes) ImportNode(node);
+Values GraphImporter::ImportRest(const Values& results) {
+  const NodeProto& node = graph_->node(position_);
+  const Inside inside(state_, graph_->node_size() - position_);
+  GraphImporter rest(state_, opsets_, this);
+  for (size_t i = 0; i < results.size(); ++i) {
+    const std::string& name = node.output(static_cast<int>(i));
+    if (!name.empty()) rest.Define(name, results[i]);
+  }
+  Unrolling unrolling(state_);
+  Values outputs = rest.ImportFrom(*graph_, position_ + 1);
+  unrolling.EndTurn();
+  return outputs;
 }
 
 namespace {
 
-// Refuses unsigned types that no dtype holds, if a wider one would give wrong results.
+// Refuses types that no dtype holds, if a wider one would give wrong results, and uint64 where the
+// importer may compute in a type of fewer digits.
 void RefuseUnsigned(const NodeContext& node) {
-  const Unsigned allowed = node.row().unsigneds;
+  const NodeImporter& row = node.row();
   for (size_t i = 0; i < node.NumInputs(); ++i) {
     if (!node.HasTensor(i)) continue;
     const int type = node.InValue(i).data_type;
-    const bool narrow = type == TensorProto::UINT16 || type == TensorProto::UINT32;
-    const bool refused = (narrow && allowed == Unsigned::kRefuse) ||
-                         (type == TensorProto::UINT64 && allowed != Unsigned::kMoves);
-    if (refused)
-      node.Refuse(fmt::format("input {} is {}, which no dtype holds", i, DataTypeName(type)));
+    const char takes =
+        row.inputs.empty() ? 'V' : row.inputs[std::min(i, row.inputs.size() - 1)].holds;
+    const bool computes = IsSmall(type) && takes != 'T' && takes != 'V';
+    if ((IsHeldWider(type) || type == TensorProto::UINT64) &&
+        (row.unsigneds == Unsigned::kRefuse || computes))
+      node.Refuse(fmt::format("input {} is {}, for which the op has no counterpart", i,
+                              DataTypeName(type)));
   }
 }
 
@@ -237,14 +281,25 @@ void Run(NodeContext& node) {
     node.attributes().Ignore("output_sequence");
   }
   node.row().import(node);
-  node.attributes().RequireAllRead();
+  for (const std::string& name : node.attributes().Unread()) {
+    if (!node.row().domain.empty() || IsAttributeOfOnnx(name))
+      node.Refuse(fmt::format("attribute {} has no counterpart", Quote(name)));
+    node.graph().state().Warn(node.op_type() + ":" + name,
+                              fmt::format("{}: attribute {} is none of ONNX's, and is ignored",
+                                          Label(node.node(), node.opset()), Quote(name)));
+  }
 }
 
 }  // namespace
 
 int64_t GraphImporter::OpsetOf(const std::string& domain) const {
   const auto found = opsets_.find(domain);
-  return found == opsets_.end() ? 0 : found->second;
+  if (found != opsets_.end()) return found->second;
+  // ONNX Runtime knows these sets without an import, and many models have none.
+  static const Opsets known = {
+      {"ai.onnx.ml", 5}, {"ai.onnx.preview.training", 1}, {"com.microsoft", 1}};
+  const auto implied = known.find(domain);
+  return implied == known.end() ? 0 : implied->second;
 }
 
 // Imports the node by a function of the model, else by the op type's importer.
@@ -301,7 +356,7 @@ void GraphImporter::CallImporter(const NodeProto& node, int64_t opset) {
     break;
   }
   Run(context);
-  FinishOutputs(context, first_var, first_op);
+  if (!finished_) FinishOutputs(context, first_var, first_op);
 }
 
 namespace {
@@ -424,6 +479,7 @@ bool GraphImporter::Fold(NodeContext& node) {
   NodeContext inner(graph, node.node(), node.row(), node.opset(), std::move(inputs));
   Run(inner);
   if (!RunSmall(program.Root(), state_.writer.ops(), env)) return false;
+  state_.warnings.merge(state.warnings);
   std::vector<std::pair<std::string, ValuePtr>> results;
   for (size_t i = 0; i < inner.outputs().size(); ++i) {
     const std::string& name = node.node().output(static_cast<int>(i));

@@ -6,11 +6,12 @@
 #include <coracle/convert/onnx/import/value.h>
 #include <coracle/convert/onnx/memory_use.h>
 #include <coracle/convert/onnx/tensors.h>
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/framework/op/writer.h>
 
 #include <deque>
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -37,8 +38,12 @@ struct ImportState {
   int64_t sequence_elements = 0;
   int64_t folded_elements = 0;  // of inputs and results of folded nodes
   MemoryUse memory = {};        // of the program
+  // To be shown once the import has succeeded, by kind.
+  std::map<std::string, std::string> warnings = {};
   // The value that an importer needed to know but did not, when it threw.
   std::string unknown_value = {};
+  // The same for branches that were left out, with the nodes of the model that hold them.
+  std::vector<std::pair<std::string, const proto::onnx::NodeProto*>> noted_unknown = {};
   std::unordered_map<std::string, const proto::onnx::FunctionProto*> functions = {};
   // Nodes of functions with attributes from their callers filled in, and their bytes.
   std::deque<proto::onnx::NodeProto> resolved_nodes = {};
@@ -50,6 +55,9 @@ struct ImportState {
   // `name` if it is free, else a similar name. Functions and sub-graphs do not use the names of the
   // model's outputs.
   std::string FreeName(const std::string& name);
+
+  // Keeps a warning, up to a limit; one of each kind.
+  void Warn(const std::string& kind, const std::string& text);
 
   // The variable that holds a constant, created if it does not exist.
   Variable VarOf(Value& value, const std::string& name);
@@ -78,16 +86,30 @@ class GraphImporter {
   void AddInitializers(const proto::onnx::GraphProto& graph, std::vector<Tensor> tensors) {
     DefineInitializers(graph, InitializersOf(graph, std::move(tensors)));
   }
+  // Remembers a value that a branch needed to know, while the import goes on.
+  void NoteUnknown(const std::string& name);
   // The last imported node.
   const proto::onnx::NodeProto* last_node() const { return last_node_; }
   // Imports the nodes of an inner graph into the writer's block; returns its outputs.
   Values ImportInner(const proto::onnx::GraphProto& graph, const Values& inputs);
-  void ImportNodes(const google::protobuf::RepeatedPtrField<proto::onnx::NodeProto>& nodes);
+  // Imports the nodes of this graph, the model's or an inner one; returns its outputs.
+  Values ImportNodes(const proto::onnx::GraphProto& graph);
+
+  // For a node whose results may have different ranks, so that each case needs nodes of its own.
+  // Whether that is possible here: not in a function.
+  bool CanSplit() const { return graph_ != nullptr; }
+  const proto::onnx::GraphProto& graph() const { return *graph_; }
+  // Imports the nodes after the present one into the writer's block, with these values as its
+  // results; returns the outputs of the graph. May be called for several cases.
+  Values ImportRest(const Values& results);
+  // Ends the graph at the present node, with these outputs.
+  void Finish(Values outputs) { finished_ = std::move(outputs); }
 
  private:
   static Values InitializersOf(const proto::onnx::GraphProto& graph, std::vector<Tensor> tensors);
   void DefineInitializers(const proto::onnx::GraphProto& graph, const Values& values);
   void AddInnerInitializers(const proto::onnx::GraphProto& graph);
+  Values ImportFrom(const proto::onnx::GraphProto& graph, int first);
   void ImportNode(const proto::onnx::NodeProto& node);
   void CallNode(const proto::onnx::NodeProto& node);
   void CallImporter(const proto::onnx::NodeProto& node, int64_t opset);
@@ -102,6 +124,9 @@ class GraphImporter {
   Opsets opsets_;
   GraphImporter* outer_;
   const proto::onnx::NodeProto* last_node_ = nullptr;
+  const proto::onnx::GraphProto* graph_ = nullptr;  // nullptr: nodes of a function
+  int position_ = 0;                                // of the last node in `graph_`
+  std::optional<Values> finished_;
   std::unordered_map<std::string, ValuePtr> values_;
 };
 

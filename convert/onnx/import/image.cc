@@ -24,7 +24,6 @@ int64_t BlockOf(NodeContext& node) {
   const int64_t block = node.Int("blocksize");
   node.Require(block >= 1 && block <= 32768, fmt::format("a blocksize of {}", block));
   node.Require(node.rank(0) == 4, "the input must have rank 4");
-  if (node.shape(0)[1] < 0) node.Refuse("channels of unknown number");
   return block;
 }
 
@@ -33,9 +32,17 @@ int64_t BlockOf(NodeContext& node) {
 void ImportDepthToSpace(NodeContext& node) {
   const bool depth_first = node.OneOf("mode", "DCR", {"DCR", "CRD"}) == "DCR";
   const int64_t block = BlockOf(node), channels = node.shape(0)[1], area = block * block;
-  node.Require(channels % area == 0, "the blocks must divide the channels");
+  node.Require(channels < 0 || channels % area == 0, "the blocks must divide the channels");
   Variable x = node.In(0);
-  if (depth_first && channels > area && area > 1) {
+  if (depth_first && channels < 0 && area > 1) {
+    const Variable each = node.ScalarVar(DType::kInt64, static_cast<double>(area));
+    const auto divided = [&](const Variable& number) {
+      return node.Binary("elementwise_floordiv", number, each);
+    };
+    const Variable count = DimOf(node, x, 1), i = Counted(node, count);
+    const Variable from = node.Binary("elementwise_mod", i, each) * divided(count) + divided(i);
+    x = node.Make("gather", {{"X", {x.name()}}, {"Index", {from.name()}}}, {{"axis", 1}});
+  } else if (depth_first && channels > area && area > 1) {
     RequireSmallConstant(node, {channels}, "channels");
     Ints from;
     for (int64_t i = 0; i < channels; ++i) from.push_back(i % area * (channels / area) + i / area);
@@ -48,16 +55,29 @@ void ImportDepthToSpace(NodeContext& node) {
 void ImportSpaceToDepth(NodeContext& node) {
   const int64_t block = BlockOf(node);
   const Shape in = node.shape(0);
-  const int64_t n = in[0], c = in[1];
-  Ints parts = {n, c}, out = {n, c * block * block};
+  const Variable x = node.In(0);
+  Dims parts, out;
+  parts.Add(x, 0, 2);
+  out.Add(x, 0);
+  if (in[1] >= 0)
+    out.Add(in[1] * block * block);
+  else
+    out.AddNumber(DimOf(node, x, 1) * static_cast<double>(block * block));
   for (int i = 2; i < 4; ++i) {
     node.Require(in[i] < 0 || in[i] % block == 0, "the blocks must divide height and width");
-    const int64_t blocks = in[i] < 0 ? -1 : in[i] / block;
-    parts.insert(parts.end(), {blocks, block});
-    out.push_back(blocks);
+    if (in[i] >= 0) {
+      parts.Add(in[i] / block).Add(block);
+      out.Add(in[i] / block);
+    } else {
+      const Variable blocks =
+          node.Binary("elementwise_floordiv", DimOf(node, x, i),
+                      node.ScalarVar(DType::kInt64, static_cast<double>(block)));
+      parts.AddNumber(blocks).Add(block);
+      out.AddNumber(blocks);
+    }
   }
-  const Variable split = Reshaped(node, node.In(0), Shape(parts));
-  node.Set(0, Reshaped(node, node.Transpose(split, {0, 3, 5, 1, 2, 4}), Shape(out)));
+  const Variable split = Reshaped(node, x, parts);
+  node.Set(0, Reshaped(node, node.Transpose(split, {0, 3, 5, 1, 2, 4}), out));
 }
 
 // If a difference is odd, the larger part is at the end.
@@ -75,7 +95,7 @@ void ImportCenterCropPad(NodeContext& node) {
   for (size_t i = 0; i < axes.size(); ++i) {
     const int32_t axis = node.Axis(axes[i], rank);
     const int64_t in = x.shape()[axis], out = wanted[i];
-    if (in < 0) node.Refuse(fmt::format("axis {} of unknown length", axis));
+    if (in < 0) node.RefuseUnknown(fmt::format("the length of axis {}", axis), "what is cut");
     node.Require(out >= 0, "a shape must not be negative");
     const auto a = static_cast<size_t>(axis);
     if (out < in) x = SliceOf(node, x, axis, (in - out) / 2, (in - out) / 2 + out);
@@ -142,7 +162,7 @@ void ImportCol2Im(NodeContext& node) {
   w.before.assign(pads.begin(), pads.begin() + static_cast<ptrdiff_t>(rank));
   w.after.assign(pads.begin() + static_cast<ptrdiff_t>(rank), pads.end());
   const Shape in = node.shape(0);
-  if (!in.IsKnown()) node.Refuse("an input of unknown shape");
+  if (!in.IsKnown()) node.RefuseUnknown("the shape of the input", "the places of its elements");
   int64_t elements = 1, blocks = 1;
   for (size_t d = 0; d < rank; ++d) {
     node.Require(image[d] >= 1 && block[d] >= 1, "image_shape and block_shape must be positive");

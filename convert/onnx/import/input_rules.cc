@@ -10,8 +10,8 @@ namespace {
 
 const std::map<char, const char*>& Contents() {
   static const std::map<char, const char*> names = {
-      {'V', "a value"},  {'T', "a tensor"}, {'n', "numbers"},   {'f', "floats"},
-      {'i', "integers"}, {'b', "bools"},    {'S', "a sequence"}};
+      {'V', "a value"},  {'T', "a tensor"}, {'n', "numbers"}, {'f', "floats"},
+      {'i', "integers"}, {'b', "bools"},    {'s', "strings"}, {'S', "a sequence"}};
   return names;
 }
 

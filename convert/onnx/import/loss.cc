@@ -88,6 +88,26 @@ void SetDropped(NodeContext& node, float ratio, std::optional<int64_t> seed) {
   SetMask(node, node.writer().Var(mask));
 }
 
+// With a ratio or a mode that is known only at run time.
+void SetLateDropped(NodeContext& node) {
+  const Variable x = node.In(0);
+  Dims dims;
+  const Variable shape = dims.Add(x, 0, x.shape().rank()).ToVector(node);
+  Variable ratio = node.ScalarVar(x.dtype(), 0.5);
+  if (node.HasInput(1)) ratio = node.Reshape(node.Cast(node.In(1), x.dtype()), {1});
+  const Variable mode = node.Reshape(node.Cast(node.In(2), x.dtype()), {1});
+  ratio = ratio * mode;
+  const Variable draws =
+      node.Make("uniform_random", {{"ShapeTensor", {shape.name()}}},
+                {{"min", 0.0f}, {"max", 1.0f}, {"dtype", static_cast<int32_t>(x.dtype())}});
+  const Variable kept = GreaterEqual(draws, ratio);
+  // Nothing is kept at a ratio of 1.
+  const Variable scale = 1.0 / Max(1.0 - ratio, 1e-30);
+  const Variable out = BroadcastWhere(node, kept, x * scale, node.ScalarVar(x.dtype(), 0));
+  node.Set(0, out, node.IsScalar(0));
+  SetMask(node, kept);
+}
+
 void ImportDropout(NodeContext& node) {
   std::optional<int64_t> seed;
   if (node.opset() < 12) {
@@ -99,6 +119,11 @@ void ImportDropout(NodeContext& node) {
   }
   if (node.HasAttr("seed")) seed = node.Int("seed");
   bool training = false;
+  // The mask of a seed is a constant.
+  const bool late_mode = node.HasInput(2) && !node.Constant(2);
+  const bool late_ratio = node.HasInput(1) && node.HasInput(2) && !node.Constant(1);
+  if (!seed && (late_mode || (late_ratio && node.KnownInt(2, "training_mode") != 0)))
+    return SetLateDropped(node);
   if (node.HasInput(2)) training = node.KnownInt(2, "training_mode") != 0;
   if (!training) return SetKept(node);
   const float ratio = node.HasInput(1) ? node.KnownFloat(1, "ratio") : 0.5f;

@@ -1,9 +1,11 @@
-// ai.onnx.ml: preprocessing and postprocessing of classic models, and linear models.
+// ai.onnx.ml: preprocessing and postprocessing of classic models.
 
 #include <coracle/convert/onnx/import/families.h>
-#include <coracle/convert/onnx/import/node_context.h>
+#include <coracle/convert/onnx/import/ml_scores.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
+
+#include <cmath>
 
 namespace coracle::onnx {
 namespace {
@@ -63,27 +65,78 @@ void ImportArrayFeatureExtractor(NodeContext& node) {
                         {{"axis", x.shape().rank() - 1}}));
 }
 
-void ImportLinearRegressor(NodeContext& node) {
-  const std::string transform =
-      node.OneOf("post_transform", "NONE", {"NONE", "LOGISTIC", "SOFTMAX"});
-  const int64_t targets = node.Int("targets", 1);
-  Variable x = node.Cast(FloatsIn(node), DType::kFloat32);
-  if (node.rank(0) == 1) x = node.Reshape(x, {1, -1});
-  const std::vector<float> weights = node.Floats("coefficients", {});
-  const auto count = static_cast<int64_t>(weights.size());
-  node.Require(targets >= 1 && count > 0 && count % targets == 0,
-               "attribute coefficients must have a row for each of the targets");
-  const Variable w = node.ConstantVar(Tensor::Of<float>({targets, count / targets}, weights));
-  Variable y = node.Make("matmul_v2", {{"X", {x.name()}}, {"Y", {w.name()}}}, {{"trans_y", true}});
-  const std::vector<float> intercepts = node.Floats("intercepts", {});
-  if (!intercepts.empty()) {
-    node.Require(static_cast<int64_t>(intercepts.size()) == targets,
-                 "attribute intercepts must have a number for each of the targets");
-    y = y + node.ConstantVar(intercepts);
+// Elements that equal a value (a nan: all nans) become another one, or that of their column.
+void ImportImputer(NodeContext& node) {
+  const Variable x = node.In(0);
+  const bool floats = IsFloating(x.dtype());
+  const auto integers = node.Ints("imputed_value_int64s", {});
+  const auto given = static_cast<int64_t>(floats ? node.Floats("imputed_value_floats", {}).size()
+                                                 : integers.size());
+  const char* name = floats ? "imputed_value_floats" : "imputed_value_int64s";
+  node.attributes().Ignore("imputed_value_floats");
+  node.attributes().Ignore(floats ? "replaced_value_int64" : "replaced_value_float");
+  const Shape& shape = x.shape();
+  const int64_t features = shape[shape.rank() - 1];
+  node.Require(given == 1 || (given > 0 && (features < 0 || given == features)),
+               fmt::format("attribute {} must have one number, or one for each of {} features, got "
+                           "{}",
+                           name, features, given));
+  const Variable imputed = node.Cast(
+      floats ? node.ConstantVar(node.Floats(name, {})) : node.ConstantVar(integers), x.dtype());
+  const float replaced = node.Float("replaced_value_float", 0.0f);
+  Variable hit;
+  if (floats && std::isnan(replaced)) {
+    hit = Not(Equal(x, x));
+  } else {
+    const Variable value =
+        floats ? node.ConstantVar(std::vector<float>{replaced})
+               : node.ConstantVar(std::vector<int64_t>{node.Int("replaced_value_int64", 0)});
+    hit = Equal(x, node.Cast(value, x.dtype()));
   }
-  if (transform == "LOGISTIC") y = Sigmoid(y);
-  if (transform == "SOFTMAX") y = node.Unary("softmax", y, {{"axis", -1}});
-  node.Set(0, y);
+  node.Set(0, Where(hit, ZerosLike(x) + imputed, x));
+}
+
+// Rows of all inputs next to each other. inputdimensions gives each input's number of columns: the
+// others are left out, and missing ones are 0.
+void ImportFeatureVectorizer(NodeContext& node) {
+  const std::vector<int64_t> dims = node.Ints("inputdimensions", {});
+  node.Require(dims.empty() || dims.size() == node.NumInputs(),
+               fmt::format("attribute inputdimensions has {} numbers for {} inputs", dims.size(),
+                           node.NumInputs()));
+  std::vector<Variable> parts;
+  for (size_t i = 0; i < node.NumInputs(); ++i) {
+    Variable x = node.Cast(node.In(i), DType::kFloat32);
+    if (node.rank(i) == 1) x = node.Reshape(x, {1, -1});
+    if (node.rank(i) > 2) x = node.WithXShape("flatten2", x, {{"axis", 1}});
+    if (!dims.empty() && x.shape()[1] != dims[i]) {
+      node.Require(dims[i] >= 0, fmt::format("attribute inputdimensions has {}", dims[i]));
+      const int32_t width = ToInt32(dims[i], "attribute inputdimensions");
+      const Variable zeros =
+          node.Make("fill_constant_batch_size_like", {{"Input", {x.name()}}},
+                    {{"shape", std::vector<int32_t>{1, width}}, {"dtype", 5}, {"value", 0.0f}});
+      const Variable longer = variable_functions::Concat({x, zeros}, 1);
+      x = node.Make("slice", {{"Input", {longer.name()}}},
+                    {{"axes", std::vector<int32_t>{1}},
+                     {"starts", std::vector<int32_t>{0}},
+                     {"ends", std::vector<int32_t>{width}}});
+    }
+    parts.push_back(x);
+  }
+  node.Set(0, parts.size() == 1 ? parts[0] : variable_functions::Concat(parts, 1));
+}
+
+// A map for each row, whose keys are the labels, is a row of the tensor here. The labels are kept:
+// if the maps are an output of the model, the labels are one more.
+void ImportZipMap(NodeContext& node) {
+  const ClassLabels labels = LabelsAttr(node, "classlabels_int64s");
+  const Variable x = RowsIn(node, node.dtype(0));
+  const int64_t columns = x.shape()[1];
+  node.Require(columns < 0 || columns == labels.size(),
+               fmt::format("there must be a label for each column, got {} labels and {} columns",
+                           labels.size(), columns));
+  auto keys = std::make_shared<Value>();
+  keys->constant = LabelTensor(labels);
+  node.SetValue(0, {.var = x, .keys = std::move(keys)});
 }
 
 }  // namespace
@@ -100,9 +153,11 @@ void AddMlImporters(NodeImporters& importers) {
   };
   add("ArrayFeatureExtractor", "T1+ i", ImportArrayFeatureExtractor, "gather");
   add("Binarizer", "n", ImportBinarizer, "greater_than, cast");
-  add("LinearRegressor", "n1-2", ImportLinearRegressor, "matmul_v2, elementwise_add");
+  add("FeatureVectorizer", "n1+*", ImportFeatureVectorizer, "concat");
+  add("Imputer", "n1+", ImportImputer, "equal, where");
   add("Normalizer", "n1-2", ImportNormalizer, "reduce_max or reduce_sum, elementwise_div");
   add("Scaler", "n1+", ImportScaler, "elementwise_sub, elementwise_mul");
+  add("ZipMap", "f1-2", ImportZipMap, "no op: the tensor, and the labels");
 }
 
 }  // namespace coracle::onnx

@@ -25,6 +25,13 @@ void NodeContext::Refuse(const std::string& why) const {
   throw Error(ErrorCode::kUnimplemented, why);
 }
 
+void NodeContext::RefuseUnknown(const std::string& what, const std::string& reason) const {
+  Refuse(
+      fmt::format("{} is known only at run time, but decides {}: give the inputs' shapes with "
+                  "--shape",
+                  what, reason));
+}
+
 void NodeContext::Require(bool right, const std::string& why) const {
   if (!right) ThrowInvalid(why);
 }
@@ -107,15 +114,19 @@ std::optional<std::vector<float>> NodeContext::ConstantFloats(size_t i) const {
 std::vector<int64_t> NodeContext::KnownInts(size_t i, const char* what) const {
   if (auto values = ConstantInts(i)) return *values;
   graph_.state().unknown_value = node_.input(static_cast<int>(i));
-  Refuse(fmt::format("{} (input {}, {}) must be a constant", what, i,
-                     Quote(node_.input(static_cast<int>(i)))));
+  Refuse(
+      fmt::format("{} (input {}, {}) must be a constant: give the inputs' shapes with --shape if "
+                  "it follows from them",
+                  what, i, Quote(node_.input(static_cast<int>(i)))));
 }
 
 std::vector<float> NodeContext::KnownFloats(size_t i, const char* what) const {
   if (auto values = ConstantFloats(i)) return *values;
   graph_.state().unknown_value = node_.input(static_cast<int>(i));
-  Refuse(fmt::format("{} (input {}, {}) must be a constant", what, i,
-                     Quote(node_.input(static_cast<int>(i)))));
+  Refuse(
+      fmt::format("{} (input {}, {}) must be a constant: give the inputs' shapes with --shape if "
+                  "it follows from them",
+                  what, i, Quote(node_.input(static_cast<int>(i)))));
 }
 
 int64_t NodeContext::KnownInt(size_t i, const char* what) const {
@@ -279,6 +290,8 @@ Variable NodeContext::Binary(const std::string& type, const Variable& x, const V
 
 DType NodeContext::ComputeDType(const std::string& type, DType dtype) const {
   const OpSpec& def = writer().ops().Get(type);
+  if (dtype == DType::kUInt64 && !def.kernel_dtypes.empty() && !def.HasLoopFor(dtype))
+    Refuse(fmt::format("the op {} has no kernel for uint64", type));
   if (IsFloating(dtype) || IsComplex(dtype) || def.kernel_dtypes.empty() || def.HasLoopFor(dtype))
     return dtype;
   for (DType wider : {DType::kInt32, DType::kInt64}) {
@@ -307,6 +320,10 @@ std::string NodeContext::OutputName(size_t i) {
 }
 
 Variable NodeContext::Cast(const Variable& x, DType dtype) {
+  if (x.dtype() != dtype && (x.dtype() == DType::kString || dtype == DType::kString))
+    Refuse("strings, with which the op does not compute");
+  if (x.dtype() == DType::kUInt64 && dtype != DType::kUInt64 && dtype != DType::kBool)
+    Refuse("uint64, whose large elements the op would not compute exactly");
   return x.dtype() == dtype ? x : Unary("cast", x, CastAttrs(x.dtype(), dtype));
 }
 

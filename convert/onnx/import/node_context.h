@@ -36,6 +36,8 @@ class NodeContext {
 
   // kUnimplemented: valid ONNX, but Coracle has no counterpart.
   [[noreturn]] void Refuse(const std::string& why) const;
+  // kUnimplemented: `what` is known only at run time, but the import needs it for `reason`.
+  [[noreturn]] void RefuseUnknown(const std::string& what, const std::string& reason) const;
   // kInvalidArgument: invalid ONNX.
   void Require(bool right, const std::string& why) const;
 

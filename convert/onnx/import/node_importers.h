@@ -20,7 +20,8 @@ inline constexpr int kNewestOpset = 28;
 // Earlier ones broadcast by attributes in many ops, and such models are rare.
 inline constexpr int kOldestOpset = 7;
 
-// How an importer treats inputs of uint16 and uint32, whose variables are wider.
+// How an importer treats inputs of types that are held in wider variables (dtypes.h), and of
+// uint64, with which few ops compute. Small types only pass through words "T" and "V" of `takes`.
 enum class Unsigned {
   // Rejects them with an error.
   kRefuse,

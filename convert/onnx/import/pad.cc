@@ -54,12 +54,31 @@ int64_t SourceOf(int64_t i, int64_t n, const std::string& mode) {
   return at < n ? at : period - at;
 }
 
+// SourceOf for indices known only at run time.
+Variable SourceOf(NodeContext& node, const Variable& i, const Variable& n,
+                  const std::string& mode) {
+  const Variable last = Max(n - 1.0, 0.0);
+  if (mode == "edge") return Min(Max(i, ZerosLike(i)), last);
+  if (mode == "wrap") return node.Binary("elementwise_mod", i, Max(n, 1.0));
+  // A dim of one element has no period.
+  const Variable period = Max(last * 2.0, 1.0), at = node.Binary("elementwise_mod", i, period);
+  return Min(at, Abs(period - at));
+}
+
 Variable PadByIndex(NodeContext& node, Variable x, const Paddings& pads, const std::string& mode) {
   for (int axis = 0; axis < x.shape().rank(); ++axis) {
     const auto a = static_cast<size_t>(axis);
     if (pads.before[a] == 0 && pads.after[a] == 0) continue;
     const int64_t n = x.shape()[axis];
-    if (n < 0) node.Refuse(fmt::format("mode {} along a dimension of unknown length", mode));
+    if (n < 0) {
+      const Variable length = DimOf(node, x, axis);
+      const auto number = [&](int64_t k) { return node.ConstantVar(Ints{k}); };
+      const Variable places =
+          Counted(node, number(-pads.before[a]), length + number(pads.after[a]));
+      const Variable from = SourceOf(node, places, length, mode);
+      x = node.Make("gather", {{"X", {x.name()}}, {"Index", {from.name()}}}, {{"axis", axis}});
+      continue;
+    }
     node.Require(n > 0, fmt::format("mode {} of a dimension without elements", mode));
     RequireSmallConstant(node, {std::max<int64_t>(0, pads.before[a] + n + pads.after[a])},
                          "a result");
@@ -70,6 +89,92 @@ Variable PadByIndex(NodeContext& node, Variable x, const Paddings& pads, const s
                   {{"axis", axis}});
   }
   return x;
+}
+
+// --- paddings known only at run time, or of dims of unknown length ---
+
+// For each dim, the numbers of elements before and after it, int64 [1].
+struct LatePaddings {
+  std::vector<Variable> before, after;
+};
+
+// Numbers for all dims, from those for `axes`.
+Variable ForAllDims(NodeContext& node, const Variable& numbers) {
+  const int rank = node.rank(0);
+  Variable axes = node.Cast(node.In(3), DType::kInt64);
+  axes = axes + node.Cast(Less(axes, ZerosLike(axes)), DType::kInt64) * static_cast<double>(rank);
+  const Variable none = node.ConstantVar(Ints(static_cast<size_t>(rank), 0));
+  return node.Make("scatter",
+                   {{"X", {none.name()}}, {"Ids", {axes.name()}}, {"Updates", {numbers.name()}}},
+                   {{"overwrite", true}});
+}
+
+LatePaddings LatePaddingsOf(NodeContext& node) {
+  const int rank = node.rank(0);
+  const Variable given = node.Cast(node.In(1), DType::kInt64);
+  const bool some = node.opset() >= 18 && node.HasInput(3);
+  node.Require(
+      some || given.shape().CompatibleWith({2 * rank}),
+      fmt::format("pads must have {} numbers, got {}", 2 * rank, given.shape().ToString()));
+  const Variable count = some ? DimOf(node, node.In(3), 0) : node.ScalarVar(DType::kInt64, rank);
+  const Variable zero = node.ScalarVar(DType::kInt64, 0);
+  Variable before = SliceBetween(node, given, 0, zero, count);
+  Variable after = SliceBetween(node, given, 0, count, count + count);
+  if (some) {
+    before = ForAllDims(node, before);
+    after = ForAllDims(node, after);
+  }
+  LatePaddings pads;
+  for (int axis = 0; axis < rank; ++axis) {
+    pads.before.push_back(SliceOf(node, before, 0, axis, axis + 1));
+    pads.after.push_back(SliceOf(node, after, 0, axis, axis + 1));
+  }
+  return pads;
+}
+
+Variable PadByIndexLate(NodeContext& node, Variable x, const LatePaddings& pads,
+                        const std::string& mode) {
+  for (int axis = 0; axis < x.shape().rank(); ++axis) {
+    const auto a = static_cast<size_t>(axis);
+    const Variable n = DimOf(node, x, axis);
+    const Variable places = Counted(node, -pads.before[a], n + pads.after[a]);
+    const Variable from = SourceOf(node, places, n, mode);
+    x = node.Make("gather", {{"X", {x.name()}}, {"Index", {from.name()}}}, {{"axis", axis}});
+  }
+  return x;
+}
+
+// x with `value` [1] before and after it along each axis.
+Variable PadByValueLate(NodeContext& node, Variable x, const LatePaddings& pads,
+                        const Variable& value) {
+  const int rank = x.shape().rank();
+  for (int axis = 0; axis < rank; ++axis) {
+    const auto a = static_cast<size_t>(axis);
+    const Variable begin = Max(-pads.before[a], 0.0);
+    const Variable end = Max(DimOf(node, x, axis) + Min(pads.after[a], 0.0), 0.0);
+    const auto some = [&](const Variable& count) {
+      Dims dims;
+      dims.Add(x, 0, axis).AddNumber(Max(count, 0.0)).Add(x, axis + 1, rank);
+      return BroadcastTo(node, value, dims);
+    };
+    x = variable_functions::Concat(
+        {some(pads.before[a]), SliceBetween(node, x, axis, begin, end), some(pads.after[a])}, axis);
+  }
+  return x;
+}
+
+Variable PaddingValue(NodeContext& node, DType dtype) {
+  if (node.opset() >= 11 && node.HasInput(2))
+    return node.Reshape(node.Cast(node.In(2), dtype), {1});
+  return node.ScalarVar(dtype, node.opset() < 11 ? static_cast<double>(node.Float("value", 0)) : 0);
+}
+
+void PadLate(NodeContext& node, const std::string& mode) {
+  if (node.IsScalar(0)) return node.SetSame(0, 0);
+  const Variable x = node.In(0);
+  const LatePaddings pads = LatePaddingsOf(node);
+  node.Set(0, mode == "constant" ? PadByValueLate(node, x, pads, PaddingValue(node, x.dtype()))
+                                 : PadByIndexLate(node, x, pads, mode));
 }
 
 // x without the elements that negative paddings remove.
@@ -104,6 +209,7 @@ std::optional<float> ExactValue(NodeContext& node) {
   if (!IsFloating(value->dtype())) {
     constexpr int64_t kMost = int64_t{1} << 24;
     const int64_t whole = value->Cast(DType::kInt64).Item<int64_t>();
+    if (value->dtype() == DType::kUInt64 && whole < 0) return std::nullopt;
     if (whole < -kMost || whole > kMost) return std::nullopt;
     return static_cast<float>(whole);
   }
@@ -135,6 +241,8 @@ Variable PadConstant(NodeContext& node, const Variable& x, const Paddings& pads)
 
 void ImportPad(NodeContext& node) {
   const std::string mode = node.OneOf("mode", "constant", {"constant", "reflect", "edge", "wrap"});
+  if (node.opset() >= 11 && (!node.Constant(1) || (node.HasInput(3) && !node.Constant(3))))
+    return PadLate(node, mode);
   const Paddings pads = PaddingsOf(node);
   if (node.IsScalar(0)) return node.SetSame(0, 0);
   if (mode == "constant") return node.Set(0, PadConstant(node, node.In(0), pads));
@@ -142,8 +250,22 @@ void ImportPad(NodeContext& node) {
   node.Set(0, PadByIndex(node, node.In(0), pads, mode));
 }
 
+// Rows and columns whose numbers are the last two dims of x.
+std::pair<Variable, Variable> Grid(NodeContext& node, const Variable& x) {
+  const int rank = x.shape().rank();
+  return {AlongAxis(node, PlacesOn(node, x, rank - 2), 0, 2),
+          AlongAxis(node, PlacesOn(node, x, rank - 1), 1, 2)};
+}
+
 void ImportTrilu(NodeContext& node) {
   const bool upper = node.Flag("upper", true);
+  if (node.HasInput(1) && !node.Constant(1)) {
+    node.RequireOne(1, "k");
+    const auto [row, column] = Grid(node, node.In(0));
+    const Variable k = NumberOf(node, 1), at = column - row;
+    const Variable kept = upper ? GreaterEqual(at, k) : GreaterEqual(k, at);
+    return node.Set(0, BroadcastWhere(node, kept, node.In(0), node.ScalarVar(node.dtype(0), 0)));
+  }
   Ints k = {0};
   if (node.HasInput(1)) k = node.KnownInts(1, "k");
   node.Require(k.size() == 1, "k must be one number");
@@ -162,7 +284,11 @@ void ImportEyeLike(NodeContext& node) {
   if (!dtype) node.Refuse("attribute dtype " + DataTypeName(data_type));
   const Shape shape = node.shape(0);
   node.Require(shape.rank() == 2, "the input must be a matrix");
-  if (!shape.IsKnown()) node.Refuse("an input of unknown shape");
+  if (!shape.IsKnown()) {
+    const auto [row, column] = Grid(node, node.In(0));
+    const Variable ones = Equal(column - row, node.ConstantVar(Ints{k}));
+    return node.SetValue(0, {.var = node.Cast(ones, *dtype), .data_type = data_type});
+  }
   RequireSmallConstant(node, shape.ToVector(), "a matrix");
   Tensor ones = Tensor::Full<float>(shape, 0);
   for (int64_t i = std::max<int64_t>(0, -k); i < shape[0] && i + k < shape[1]; ++i)
@@ -179,19 +305,19 @@ void AddPadImporters(NodeImporters& importers) {
          .since = 1,
          .takes = "T i1? T? i1?",
          .import = ImportPad,
-         .maps_to = "pad; gather",
+         .maps_to = "pad; gather; concat",
          .unsigneds = kMoves},
            {.op_type = "Trilu",
            .since = 14,
            .takes = "T2+ i?",
            .import = ImportTrilu,
-           .maps_to = "tril_triu",
+           .maps_to = "tril_triu; where",
            .unsigneds = kMoves},
            {.op_type = "EyeLike",
            .since = 9,
            .takes = "T2",
            .import = ImportEyeLike,
-           .maps_to = "assign_value"},
+           .maps_to = "assign_value; equal"},
        })
     importers.Add(row);
 }

@@ -20,20 +20,32 @@ bool HasPoolOp(DType dtype, const Windows& windows) {
   return IsFloating(dtype) && windows.rank() <= 3 && !windows.IsDilated();
 }
 
+// As below, along an axis whose length is known only at run time: windows begin at multiples of the
+// stride before the end of the input.
+Variable WithoutLateWindows(NodeContext& node, const Variable& out, const Variable& x, int axis,
+                            const Windows& windows) {
+  const auto i = static_cast<size_t>(axis) - 2;
+  const Variable stride = node.ConstantVar(Ints{windows.strides[i]});
+  const Variable last = DimOf(node, x, axis) + static_cast<double>(windows.before[i] - 1);
+  const Variable count = node.Binary("elementwise_floordiv", last, stride) + 1.0;
+  return SliceBetween(node, out, axis, node.ConstantVar(Ints{0}), count);
+}
+
 // Drops windows that begin in the padding after the input, which Paddle has with ceil_mode.
-Variable WithoutLateWindows(NodeContext& node, Variable out, const Shape& in,
+Variable WithoutLateWindows(NodeContext& node, Variable out, const Variable& x,
                             const Windows& windows) {
   if (!windows.ceil) return out;
   for (size_t i = 0; i < windows.rank(); ++i) {
     const int axis = static_cast<int>(i) + 2;
-    if (in[axis] < 0) {
+    const int64_t in = x.shape()[axis];
+    if (in < 0) {
       // Without padding, no window of at least a stride begins after the input.
       const bool late =
           windows.before[i] + windows.after[i] > 0 || windows.Extent(i) < windows.strides[i];
-      if (late) node.Refuse("attribute ceil_mode for dimensions that are not known");
+      if (late) out = WithoutLateWindows(node, out, x, axis, windows);
       continue;
     }
-    const int64_t count = windows.Count(i, in[axis]);
+    const int64_t count = windows.Count(i, in);
     if (out.shape()[axis] > count) out = SliceOf(node, out, axis, 0, count);
   }
   return out;
@@ -49,7 +61,7 @@ Variable PoolByOp(NodeContext& node, const Variable& x, const Windows& windows, 
                     {"exclusive", exclusive}};
   if (windows.same) attrs.push_back({"padding_algorithm", std::string("SAME")});
   const Variable out = node.Unary(windows.rank() == 3 ? "pool3d" : "pool2d", x, std::move(attrs));
-  return WithoutLateWindows(node, out, x.shape(), windows);
+  return WithoutLateWindows(node, out, x, windows);
 }
 
 Variable PoolByAnyOp(NodeContext& node, const Variable& x, const Windows& windows, bool max,
@@ -71,7 +83,7 @@ struct Places {
 };
 
 Places PlacesOf(NodeContext& node, const Windows& windows, size_t i, int64_t in) {
-  if (in < 0) node.Refuse("windows on dimensions that are not known");
+  if (in < 0) node.RefuseUnknown("a spatial dimension", "the places of the windows");
   Places places = {.count = windows.Count(i, in)};
   RequireSmallConstant(node, {places.count, windows.kernel[i]}, "windows");
   const int64_t d = windows.dilations[i];
@@ -213,7 +225,7 @@ FlatWindows FlatWindowsOf(NodeContext& node, Variable x, const Windows& windows,
 // Indices count over all elements of the input.
 Variable IndicesOfMaxima(NodeContext& node, const Variable& x, const Windows& windows) {
   const Shape in = x.shape();
-  if (!in.IsKnown()) node.Refuse("output Indices for an input of unknown shape");
+  if (!in.IsKnown()) node.RefuseUnknown("the shape of the input", "the indices (output 1)");
   const bool columns = node.Flag("storage_order", false);
   RequireSmallConstant(node, in.ToVector(), "output Indices");
   const DType dtype = node.ComputeDType("arg_max", x.dtype());
@@ -310,7 +322,7 @@ void ImportGlobalLpPool(NodeContext& node) {
 void ImportMaxUnpool(NodeContext& node) {
   const Windows windows = WindowsOf(node, node.shape(0));
   const Variable x = node.In(0);
-  if (!x.shape().IsKnown()) node.Refuse("an input of unknown shape");
+  if (!x.shape().IsKnown()) node.RefuseUnknown("the shape of the input", "the result's shape");
   Shape shape({x.shape()[0], x.shape()[1]});
   for (size_t i = 0; i < windows.rank(); ++i) {
     shape.Append((x.shape()[static_cast<int>(i) + 2] - 1) * windows.strides[i] + windows.Extent(i) -

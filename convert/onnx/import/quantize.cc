@@ -2,6 +2,7 @@
 // Intermediate sums are exact.
 
 #include <coracle/convert/onnx/dtypes.h>
+#include <coracle/convert/onnx/import/casts.h>
 #include <coracle/convert/onnx/import/elementwise.h>
 #include <coracle/convert/onnx/import/families.h>
 #include <coracle/convert/onnx/import/indices.h>
@@ -35,6 +36,14 @@ Range RangeOf(NodeContext& node, int data_type) {
       return {-32768, 32767};
     case TensorProto::INT32:
       return {-2147483648.0, 2147483647.0};
+    case TensorProto::INT4:
+      return {-8, 7};
+    case TensorProto::UINT4:
+      return {0, 15};
+    case TensorProto::INT2:
+      return {-2, 1};
+    case TensorProto::UINT2:
+      return {0, 3};
     default:
       node.Refuse(fmt::format("quantized elements of type {}", DataTypeName(data_type)));
   }
@@ -78,7 +87,7 @@ Variable Saturated(NodeContext& node, const Variable& x, const Variable& zero_po
   Variable y = node.Cast(RoundedToEven(node, node.Cast(x, wide)), DType::kFloat64);
   if (zero_point) y = y + node.Cast(zero_point, DType::kFloat64);
   y = Max(Min(y, range.most), range.least);
-  return node.Cast(y, *FromDataType(data_type));
+  return node.Cast(y, *HoldingDType(data_type));
 }
 
 void SetQuantized(NodeContext& node, size_t i, const Variable& y, int data_type, bool scalar) {
@@ -87,15 +96,17 @@ void SetQuantized(NodeContext& node, size_t i, const Variable& y, int data_type,
 
 void ImportQuantize(NodeContext& node) {
   const int64_t axis = node.Int("axis", 1), block = node.Int("block_size", 0);
-  node.attributes().Ignore("saturate");  // applies to 8-bit floats only
+  const bool saturate = node.Flag("saturate", true);  // of 8-bit floats
   const auto precision = node.Int32("precision", 0);
   const auto wanted = node.Int32("output_dtype", 0);
   int data_type = wanted != 0 ? wanted : static_cast<int>(TensorProto::UINT8);
   if (node.HasInput(2)) data_type = node.InValue(2).data_type;
   node.Require(wanted == 0 || wanted == data_type,
                "attribute output_dtype must be the type of y_zero_point");
-  RangeOf(node, data_type);
+  const bool to_floats = !FloatFormat(data_type).empty();
+  if (!to_floats) RangeOf(node, data_type);
   DType dtype = precision == 0 ? node.dtype(1) : FromDataType(precision).value_or(DType::kFloat32);
+  node.Require(IsFloating(node.dtype(1)) || IsInteger(node.dtype(1)), "the scale must be numbers");
   // For int32, the exact quotient is rounded.
   if (!IsFloating(dtype)) dtype = DType::kFloat64;
   const Variable x = node.Cast(node.In(0), dtype);
@@ -103,6 +114,12 @@ void ImportQuantize(NodeContext& node) {
   const Variable scale = node.Cast(Stretched(node, 1, shape, axis, block), dtype);
   Variable zero_point;
   if (node.HasInput(2)) zero_point = Stretched(node, 2, shape, axis, block);
+  if (to_floats) {
+    const Variable y = x / scale;
+    const Variable shifted = zero_point ? y + node.Cast(zero_point, dtype) : y;
+    return SetQuantized(node, 0, RoundedToFormat(node, shifted, data_type, saturate), data_type,
+                        node.IsScalar(0));
+  }
   SetQuantized(node, 0, Saturated(node, x / scale, zero_point, data_type), data_type,
                node.IsScalar(0));
 }
@@ -110,10 +127,12 @@ void ImportQuantize(NodeContext& node) {
 void ImportDequantize(NodeContext& node) {
   const int64_t axis = node.Int("axis", 1), block = node.Int("block_size", 0);
   const auto wanted = node.Int32("output_dtype", 0);
-  RangeOf(node, node.InValue(0).data_type);
+  const bool of_floats = !FloatFormat(node.InValue(0).data_type).empty();
+  if (!of_floats) RangeOf(node, node.InValue(0).data_type);
+  const DType exact = of_floats ? DType::kFloat32 : DType::kInt64;
   const Shape shape = node.In(0).shape();
-  Variable x = node.Cast(node.In(0), DType::kInt64);
-  if (node.HasInput(2)) x = x - node.Cast(Stretched(node, 2, shape, axis, block), DType::kInt64);
+  Variable x = node.Cast(node.In(0), exact);
+  if (node.HasInput(2)) x = x - node.Cast(Stretched(node, 2, shape, axis, block), exact);
   const Variable scale = Stretched(node, 1, shape, axis, block);
   const Variable y = node.Cast(x, scale.dtype()) * scale;
   const std::optional<DType> dtype = wanted == 0 ? node.InValue(1).dtype() : FromDataType(wanted);
@@ -271,8 +290,8 @@ void AddQuantizeImporters(NodeImporters& importers) {
                    .composed = import == ImportDequantize || import == ImportDynamicQuantize,
                    .domain = domain});
   };
-  add("QuantizeLinear", "n n i?", ImportQuantize, "elementwise_div, round, cast");
-  add("DequantizeLinear", "i f i?", ImportDequantize, "elementwise_sub, elementwise_mul");
+  add("QuantizeLinear", "n T T?", ImportQuantize, "elementwise_div, round, cast; round_to_format");
+  add("DequantizeLinear", "T T T?", ImportDequantize, "elementwise_sub, elementwise_mul");
   add("DynamicQuantizeLinear", "f", ImportDynamicQuantize, "reduce_min, reduce_max, round, cast");
   add("MatMulInteger", "i1+ i1+ i? i?", ImportMatMulInteger, "elementwise_sub, matmul_v2");
   add("QLinearMatMul", "i1+ f i i1+ f i f i", ImportQLinearMatMul,

@@ -124,9 +124,19 @@ int32_t KnownAxis(NodeContext& node) {
 
 void ImportCumSum(NodeContext& node) {
   const bool exclusive = node.Flag("exclusive", false), reverse = node.Flag("reverse", false);
-  node.Set(0, node.UnaryVia(
-                  "cumsum", node.In(0),
-                  {{"axis", KnownAxis(node)}, {"exclusive", exclusive}, {"reverse", reverse}}));
+  node.RequireOne(1, "axis");
+  if (node.Constant(1)) {
+    return node.Set(
+        0,
+        node.UnaryVia("cumsum", node.In(0),
+                      {{"axis", KnownAxis(node)}, {"exclusive", exclusive}, {"reverse", reverse}}));
+  }
+  const DType own = node.dtype(0);
+  const Variable x = node.Cast(node.In(0), node.ComputeDType("cumsum", own));
+  const Variable sum =
+      node.Make("cumsum", {{"X", {x.name()}}, {"AxisTensor", {NumberOf(node, 1).name()}}},
+                {{"exclusive", exclusive}, {"reverse", reverse}});
+  node.Set(0, node.Cast(sum, own));
 }
 
 // Out[i] is the product of the X[j] with j <= i: a row of X for each i, with 1 for the others.
@@ -134,7 +144,7 @@ void ImportCumProd(NodeContext& node) {
   const bool exclusive = node.Flag("exclusive", false), reverse = node.Flag("reverse", false);
   const int32_t axis = KnownAxis(node);
   const int64_t n = node.shape(0)[axis];
-  if (n < 0) node.Refuse("an axis of unknown length");
+  if (n < 0) node.RefuseUnknown("the length of the axis", "the table of factors");
   node.Require(n <= 4096, "an axis longer than 4096 is not supported");
   const auto size = static_cast<size_t>(n);
   std::vector<uint8_t> counts(size * size);
@@ -177,12 +187,15 @@ void AddReduceImporters(NodeImporters& importers) {
            Row{"CumProd", "n1+ i", true, 26, ImportCumProd, "reduce_prod"},
        }) {
     const bool moves = import == ImportExtremum || import == ImportArg;
+    const bool wraps = import == ImportReduce;
     importers.Add({.op_type = op_type,
                    .since = since,
                    .takes = takes,
                    .import = import,
                    .maps_to = maps_to,
-                   .unsigneds = moves ? Unsigned::kMoves : Unsigned::kRefuse,
+                   .unsigneds = moves   ? Unsigned::kMoves
+                                : wraps ? Unsigned::kWraps
+                                        : Unsigned::kRefuse,
                    .composed = composed});
   }
 }

@@ -4,6 +4,7 @@
 #include <coracle/convert/onnx/import/families.h>
 #include <coracle/convert/onnx/import/indices.h>
 #include <coracle/convert/onnx/import/node_context.h>
+#include <coracle/operators/conv/resize_taps.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
@@ -13,86 +14,36 @@
 namespace coracle::onnx {
 namespace {
 
-// The resizing of one axis of the input.
-struct AxisResize {
+// The resizing of one axis of the input. A length of -1 is not known, a scale is as given or, with
+// sizes, out / in.
+struct AxisResize : ResizeLengths {
   int axis = 0;
-  int64_t in = -1, out = -1;  // -1: not known
-  double scale = 1;           // as given; with sizes, out / in
-  bool by_size = false;       // positions are fractions of in / out
-  double begin = 0, end = 1;  // the region of tf_crop_and_resize, as shares of the axis
+  // If known only at run time: `out`, int64 [1], `scale`, float64 [1], `begin` and `end`,
+  // float64 [2].
+  Variable size = {}, factor = {}, region = {};
 
-  bool IsKept() const { return !by_size && scale == 1; }
+  bool IsKept() const { return !by_size && scale == 1 && !size; }
 };
 
-struct ResizeSpec {
-  std::string mode = "nearest", place = "asymmetric", nearest = "floor";
-  float cubic_a = -0.75f, outside_value = 0;
-  bool exclude_outside = false, antialias = false;
+struct ResizeSpec : ResizeRule {
+  float outside_value = 0;
   std::vector<AxisResize> axes;
-
-  bool IsCrop() const { return place == "tf_crop_and_resize"; }
 };
 
-// The position of element k of the result on the input's axis.
-double PlaceOf(const ResizeSpec& spec, const AxisResize& a, int64_t k) {
-  const auto in = static_cast<double>(a.in), out = static_cast<double>(a.out);
-  const auto at = static_cast<double>(k);
-  // Length of the result, possibly fractional.
-  const double length = a.by_size ? out : a.scale * in;
-  if (spec.place == "align_corners") return length == 1 ? 0 : at * (in - 1) / (length - 1);
-  if (spec.place == "asymmetric") return a.by_size ? at * in / out : at / a.scale;
-  if (spec.IsCrop()) {
-    if (length == 1) return 0.5 * (a.begin + a.end) * (in - 1);
-    return a.begin * (in - 1) + at * (a.end - a.begin) * (in - 1) / (length - 1);
-  }
-  if (spec.place == "pytorch_half_pixel" && length <= 1) return 0;
-  if (spec.place == "tf_half_pixel_for_nn")  // of operator sets 11 and 12
-    return a.by_size ? (2 * at + 1) * in / (2 * out) : (at + 0.5) / a.scale;
-  const double shift =
-      spec.place == "half_pixel_symmetric" ? in / 2 * (1 - out / (length == 0 ? 1 : length)) : 0;
-  if (a.by_size) return shift + ((2 * at + 1) * in - out) / (2 * out);
-  return shift + (at + 0.5) / a.scale - 0.5;
-}
-
-int64_t NearestTo(double place, const std::string& how) {
-  const double below = std::floor(place), rest = place - below;
-  bool up = rest > 0;
-  if (how == "floor") up = false;
-  if (how == "round_prefer_floor") up = rest > 0.5;
-  if (how == "round_prefer_ceil") up = rest >= 0.5;
-  return static_cast<int64_t>(below) + (up ? 1 : 0);
-}
-
-// The weight of an element at a distance: linear, or Keys' cubic kernel.
-double WeightAt(const ResizeSpec& spec, double t) {
-  t = std::abs(t);
-  if (spec.mode == "linear") return std::max(0.0, 1 - t);
-  const double a = spec.cubic_a;
-  if (t <= 1) return ((a + 2) * t - (a + 3)) * t * t + 1;
-  return t < 2 ? ((a * t - 5 * a) * t + 8 * a) * t - 4 * a : 0;
-}
-
-// One row of the matrix of an axis. Positions outside use the first or the last element.
-void SetWeights(const ResizeSpec& spec, const AxisResize& a, int64_t k, double* row) {
-  const double place = PlaceOf(spec, a, k), base = std::floor(place);
-  const double stretch = spec.antialias ? std::min(1.0, a.scale) : 1.0;
-  const auto half = static_cast<int64_t>(std::ceil((spec.mode == "linear" ? 1 : 2) / stretch));
-  double sum = 0;
-  for (int64_t i = 1 - half; i <= half; ++i) {
-    const int64_t at = static_cast<int64_t>(base) + i;
-    if (spec.exclude_outside && (at < 0 || at >= a.in)) continue;
-    const double weight = WeightAt(spec, (static_cast<double>(i) - (place - base)) * stretch);
-    row[std::clamp<int64_t>(at, 0, a.in - 1)] += weight;
-    sum += weight;
-  }
-  for (int64_t i = 0; i < a.in; ++i) row[i] /= sum;
+// The length of an axis times a factor, float32 [1]; see SetScales.
+Variable ScaledLength(NodeContext& node, const Variable& x, int axis, const Variable& factor) {
+  const Variable length = node.Cast(DimOf(node, x, axis), DType::kFloat32);
+  return node.Cast(Floor(length * factor), DType::kInt64);
 }
 
 Variable ByIndex(NodeContext& node, const ResizeSpec& spec, const AxisResize& a,
                  const Variable& x) {
   std::vector<int64_t> index;
-  for (int64_t k = 0; k < a.out; ++k)
-    index.push_back(std::clamp<int64_t>(NearestTo(PlaceOf(spec, a, k), spec.nearest), 0, a.in - 1));
+  std::vector<ResizeTap> taps;
+  for (int64_t k = 0; k < a.out; ++k) {
+    ResizeTaps(spec, a, k, &taps);
+    index.push_back(taps.at(0).at);
+  }
   return node.Make("gather", {{"X", {x.name()}}, {"Index", {node.ConstantVar(index).name()}}},
                    {{"axis", a.axis}});
 }
@@ -101,12 +52,41 @@ Variable ByMatrix(NodeContext& node, const ResizeSpec& spec, const AxisResize& a
                   const Variable& x) {
   RequireSmallConstant(node, {a.out, a.in}, "a matrix of weights");
   Tensor weights = Tensor::Full<double>({a.out, a.in}, 0);
-  for (int64_t k = 0; k < a.out; ++k) SetWeights(spec, a, k, weights.data<double>() + k * a.in);
+  std::vector<ResizeTap> taps;
+  for (int64_t k = 0; k < a.out; ++k) {
+    ResizeTaps(spec, a, k, &taps);
+    for (const ResizeTap& tap : taps) weights.data<double>()[k * a.in + tap.at] += tap.weight;
+  }
   const Variable matrix = node.ConstantVar(weights.Cast(x.dtype()));
   const Variable last = MoveAxis(node, x, a.axis, -1);
   const Variable product =
       node.Make("matmul_v2", {{"X", {last.name()}}, {"Y", {matrix.name()}}}, {{"trans_y", true}});
   return MoveAxis(node, product, -1, a.axis);
+}
+
+// By the op that computes the positions when the program runs.
+Variable ByAxisOp(NodeContext& node, const ResizeSpec& spec, const AxisResize& a,
+                  const Variable& x) {
+  const auto float64 = [&](std::vector<double> values) {
+    const Shape shape = {static_cast<int64_t>(values.size())};
+    return node.ConstantVar(Tensor::Of<double>(shape, values));
+  };
+  Variable size = a.size;
+  if (!size && a.by_size) size = node.ConstantVar(std::vector<int64_t>{a.out});
+  if (!size) size = ScaledLength(node, x, a.axis, node.ScalarVar(DType::kFloat32, a.scale));
+  SlotList inputs = {{"X", {x.name()}}, {"Size", {size.name()}}};
+  if (!a.by_size) inputs.push_back({"Scale", {(a.factor ? a.factor : float64({a.scale})).name()}});
+  if (spec.IsCrop())
+    inputs.push_back({"Region", {(a.region ? a.region : float64({a.begin, a.end})).name()}});
+  return node.Make("resize_axis", std::move(inputs),
+                   {{"axis", a.axis},
+                    {"mode", spec.mode},
+                    {"coordinate_transformation_mode", spec.place},
+                    {"nearest_mode", spec.nearest},
+                    {"cubic_coeff_a", static_cast<float>(spec.cubic_a)},
+                    {"exclude_outside", spec.exclude_outside},
+                    {"antialias", spec.antialias},
+                    {"extrapolation_value", spec.outside_value}});
 }
 
 // Elements whose position is outside of the input get the extrapolation value.
@@ -118,8 +98,7 @@ Variable WithOutside(NodeContext& node, const ResizeSpec& spec, const Variable& 
     Tensor inside(DType::kBool, Shape(shape));
     bool all = true;
     for (int64_t k = 0; k < a.out; ++k) {
-      const double place = PlaceOf(spec, a, k);
-      const bool in = place >= 0 && place <= static_cast<double>(a.in - 1);
+      const bool in = !IsOutside(spec, a, k);
       inside.data<bool>()[k] = in;
       all &= in;
     }
@@ -140,16 +119,21 @@ Variable AxisByAxis(NodeContext& node, const ResizeSpec& spec) {
   const Variable x = node.In(0);
   const bool nearest = spec.mode == "nearest";
   const DType own = x.dtype();
+  const bool late = std::any_of(spec.axes.begin(), spec.axes.end(),
+                                [](const AxisResize& a) { return a.size || a.region || a.in < 0; });
   Variable y = nearest ? x : node.Cast(x, WeightedIn(own));
   for (const AxisResize& a : spec.axes) {
     if (a.IsKept() && !spec.IsCrop()) continue;
-    if (a.in < 0) node.Refuse(fmt::format("axis {} of unknown length", a.axis));
+    if (late) {
+      y = ByAxisOp(node, spec, a, y);
+      continue;
+    }
     if (a.by_size && a.in == a.out && !spec.IsCrop()) continue;
     node.Require(a.in > 0 || a.out == 0, fmt::format("axis {} has no elements", a.axis));
     RequireSmallConstant(node, {a.out}, "a result");
     y = nearest ? ByIndex(node, spec, a, y) : ByMatrix(node, spec, a, y);
   }
-  if (spec.IsCrop()) y = WithOutside(node, spec, y);
+  if (spec.IsCrop() && !late) y = WithOutside(node, spec, y);
   return node.Cast(y, own);
 }
 
@@ -192,9 +176,10 @@ bool HasOp(const ResizeSpec& spec, const Variable& x) {
     return false;
   if (spec.mode != "nearest" && !IsFloating(x.dtype())) return false;
   if (spec.antialias || (spec.exclude_outside && spec.mode != "nearest")) return false;
-  if (spec.mode == "cubic" && spec.cubic_a != -0.75f) return false;
+  if (spec.mode == "cubic" && spec.cubic_a != -0.75) return false;
   bool by_size = false, by_scale = false;
   for (const AxisResize& a : spec.axes) {
+    if (a.size) return false;
     if (a.axis < 2 && !(a.IsKept() || (a.by_size && a.in == a.out))) return false;
     if (a.axis < 2) continue;
     (a.by_size ? by_size : by_scale) = true;
@@ -233,7 +218,7 @@ Variable ByOp(NodeContext& node, const ResizeSpec& spec) {
 void SetResized(NodeContext& node, const ResizeSpec& spec) {
   if (node.IsScalar(0)) return node.SetSame(0, 0);
   for (const AxisResize& a : spec.axes)
-    node.Require(a.in != 0 || a.out == 0, "an axis without elements cannot get any");
+    node.Require(a.size || a.in != 0 || a.out == 0, "an axis without elements cannot get any");
   node.Set(0, HasOp(spec, node.In(0)) ? ByOp(node, spec) : AxisByAxis(node, spec));
 }
 
@@ -298,7 +283,6 @@ void SetSizes(NodeContext& node, const std::string& policy, const std::vector<in
     node.Require(sizes[i] >= 0, "sizes must not be negative");
     a.out = sizes[i];
     a.by_size = true;
-    if (policy != "stretch" && a.in < 0) node.Refuse("a common scale of axes of unknown length");
     a.scale = a.in > 0 ? static_cast<double>(a.out) / static_cast<double>(a.in) : 1;
     const bool less = policy == "not_larger" ? a.scale < common : a.scale > common;
     if (i == 0 || less) common = a.scale;
@@ -322,13 +306,77 @@ void SetRegion(NodeContext& node, bool by_scale, std::vector<AxisResize>* axes) 
     for (double edge : {a.begin, a.end})
       // This also excludes nan.
       node.Require(std::abs(edge) <= 1e9, "roi must hold numbers of at most 1e9");
-    if (a.in < 0) node.Refuse("a region of axes of unknown length");
     const double part = static_cast<double>(a.in) * (a.end - a.begin) * a.scale;
     // The specification includes the region in the formula of the size; its shape inference
     // does not.
     if (by_scale && std::floor(part) != static_cast<double>(a.out))
       node.Refuse("scales of a region (give sizes)");
   }
+}
+
+// --- inputs known only at run time ---
+
+// Scales for all axes.
+void SetLateScales(NodeContext& node, size_t input, std::vector<AxisResize>* axes) {
+  const Variable x = node.In(0), given = node.In(input);
+  node.Require(
+      given.shape().CompatibleWith({static_cast<int64_t>(axes->size())}),
+      fmt::format("scales must have {} numbers, got {}", axes->size(), given.shape().ToString()));
+  for (size_t i = 0; i < axes->size(); ++i) {
+    AxisResize& a = (*axes)[i];
+    const auto at = static_cast<int64_t>(i);
+    const Variable factor = SliceOf(node, given, 0, at, at + 1);
+    a.size = ScaledLength(node, x, a.axis, factor);
+    a.factor = node.Cast(factor, DType::kFloat64);
+  }
+}
+
+void SetLateSizes(NodeContext& node, const std::string& policy, std::vector<AxisResize>* axes) {
+  const Variable x = node.In(0), given = node.Cast(node.In(3), DType::kInt64);
+  node.Require(
+      given.shape().CompatibleWith({static_cast<int64_t>(axes->size())}),
+      fmt::format("sizes must have {} numbers, got {}", axes->size(), given.shape().ToString()));
+  std::vector<Variable> lengths, ratios;
+  for (size_t i = 0; i < axes->size(); ++i) {
+    AxisResize& a = (*axes)[i];
+    const auto at = static_cast<int64_t>(i);
+    a.size = SliceOf(node, given, 0, at, at + 1);
+    a.by_size = true;
+    lengths.push_back(node.Cast(DimOf(node, x, a.axis), DType::kFloat64));
+    // An axis without elements does not decide about the others.
+    ratios.push_back(node.Cast(a.size, DType::kFloat64) / Max(lengths[i], 1.0));
+  }
+  if (policy == "stretch") return;
+  Variable common = ratios.at(0);
+  for (const Variable& ratio : ratios)
+    common = policy == "not_larger" ? Min(common, ratio) : Max(common, ratio);
+  for (size_t i = 0; i < axes->size(); ++i) {
+    AxisResize& a = (*axes)[i];
+    a.by_size = false;
+    a.factor = common;
+    a.size = node.Cast(Floor(lengths[i] * common + 0.5), DType::kInt64);
+  }
+}
+
+void SetLateRegion(NodeContext& node, std::vector<AxisResize>* axes) {
+  const auto count = static_cast<int64_t>(axes->size());
+  const Variable given = node.Cast(node.In(1), DType::kFloat64);
+  node.Require(
+      given.shape().CompatibleWith({2 * count}),
+      fmt::format("roi must have {} numbers, got {}", 2 * count, given.shape().ToString()));
+  for (int64_t i = 0; i < count; ++i) {
+    (*axes)[static_cast<size_t>(i)].region = variable_functions::Concat(
+        {SliceOf(node, given, 0, i, i + 1), SliceOf(node, given, 0, count + i, count + i + 1)}, 0);
+  }
+}
+
+// Whether the importer needs a length of the input, or a value, that it does not know.
+bool IsLate(const NodeContext& node, const ResizeSpec& spec, const std::string& policy,
+            size_t given) {
+  if (!node.Constant(given)) return true;
+  const bool open =
+      std::any_of(spec.axes.begin(), spec.axes.end(), [](const AxisResize& a) { return a.in < 0; });
+  return open && (policy != "stretch" || spec.IsCrop());
 }
 
 ResizeSpec AttributesOf(NodeContext& node) {
@@ -340,7 +388,7 @@ ResizeSpec AttributesOf(NodeContext& node) {
                   "asymmetric", "tf_crop_and_resize", "tf_half_pixel_for_nn"});
   spec.nearest = node.OneOf("nearest_mode", "round_prefer_floor",
                             {"round_prefer_floor", "round_prefer_ceil", "floor", "ceil"});
-  spec.cubic_a = node.Float("cubic_coeff_a", -0.75f);
+  spec.cubic_a = static_cast<double>(node.Float("cubic_coeff_a", -0.75f));
   spec.outside_value = node.Float("extrapolation_value", 0);
   spec.exclude_outside = node.Flag("exclude_outside", false);
   if (node.opset() >= 18) spec.antialias = node.Flag("antialias", false) && spec.mode != "nearest";
@@ -355,11 +403,17 @@ void ImportResize(NodeContext& node) {
   spec.axes = AxesOf(node);
   const bool by_scale = HasElements(node, 2);
   node.Require(by_scale != HasElements(node, 3), "one of scales and sizes must be given");
+  if (IsLate(node, spec, policy, by_scale ? 2 : 3)) {
+    by_scale ? SetLateScales(node, 2, &spec.axes) : SetLateSizes(node, policy, &spec.axes);
+    if (spec.IsCrop()) SetLateRegion(node, &spec.axes);
+    return SetResized(node, spec);
+  }
   if (by_scale)
     SetScales(node, node.KnownFloats(2, "scales"), &spec.axes);
   else
     SetSizes(node, policy, node.KnownInts(3, "sizes"), &spec.axes);
-  if (spec.IsCrop()) SetRegion(node, by_scale, &spec.axes);
+  if (spec.IsCrop())
+    node.Constant(1) ? SetRegion(node, by_scale, &spec.axes) : SetLateRegion(node, &spec.axes);
   SetResized(node, spec);
 }
 
@@ -371,6 +425,11 @@ void ImportUpsample(NodeContext& node) {
   if (spec.mode == "bilinear") spec.mode = "linear";
   spec.axes = AxesOf(node);
   const bool by_attr = node.op_type() == "Upsample" && node.opset() < 9;
+  if (!by_attr && !node.Constant(1)) {
+    SetLateScales(node, 1, &spec.axes);
+    if (node.op_type() == "Resize") spec.nearest = "simple";
+    return SetResized(node, spec);
+  }
   SetScales(node, by_attr ? node.Floats("scales", {}) : node.KnownFloats(1, "scales"), &spec.axes);
   const auto shorter = [](const AxisResize& a) { return a.scale < 1; };
   const bool down = std::any_of(spec.axes.begin(), spec.axes.end(), shorter);
@@ -382,7 +441,8 @@ void ImportUpsample(NodeContext& node) {
 
 void AddResizeImporters(NodeImporters& importers) {
   const std::string maps_to =
-      "nearest_, linear_, bilinear_, trilinear_ or bicubic_interp_v2; gather; matmul_v2";
+      "nearest_, linear_, bilinear_, trilinear_ or bicubic_interp_v2; gather; matmul_v2; "
+      "resize_axis";
   importers.Add({.op_type = "Resize",
                  .since = 11,
                  .takes = "T f? f? i?",

@@ -22,14 +22,14 @@ class Parameters {
   std::vector<std::string> All() const {
     std::vector<std::string> names;
     for (int d = 0; d < spec_.directions; ++d) {
-      names.push_back(Ordered(OfDirection(spec_.w, d), 0).name());
-      names.push_back(Ordered(OfDirection(spec_.r, d), 0).name());
+      names.push_back(Ordered(OfDirection(node_, spec_, spec_.w, d), 0).name());
+      names.push_back(Ordered(OfDirection(node_, spec_, spec_.r, d), 0).name());
     }
     const auto rows = static_cast<int>(gates_.size());
     for (int d = 0; d < spec_.directions; ++d) {
       for (int32_t k = 0; k < 2; ++k) {
         if (spec_.b)
-          names.push_back(Ordered(OfDirection(spec_.b, d), k * rows).name());
+          names.push_back(Ordered(OfDirection(node_, spec_, spec_.b, d), k * rows).name());
         else
           names.push_back(
               FillConstant(node_.writer(), spec_.dtype, 0, {rows * spec_.hidden}).name());
@@ -39,12 +39,6 @@ class Parameters {
   }
 
  private:
-  Variable OfDirection(const Variable& x, int d) const {
-    const Variable one = spec_.directions == 1 ? x : SliceOf(node_, x, 0, d, d + 1);
-    Shape shape;
-    for (int i = 1; i < x.shape().rank(); ++i) shape.Append(x.shape()[i]);
-    return Reshaped(node_, one, shape);
-  }
   // The gates, starting at row `begin` in units of hidden size.
   Variable Ordered(const Variable& x, int32_t begin) const {
     Vars parts;

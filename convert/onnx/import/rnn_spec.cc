@@ -84,7 +84,8 @@ void ReadInputs(NodeContext& node, RnnSpec& spec, int states) {
       "X, W and R must have three dimensions");
   if (spec.batch_first) spec.x = node.Transpose(spec.x, {1, 0, 2});
   if (spec.hidden == 0) spec.hidden = spec.r.shape()[2];
-  if (spec.hidden <= 0) node.Refuse("a hidden size that is not known");
+  if (spec.hidden < 0) node.RefuseUnknown("the hidden size", "the shapes of the cell's parts");
+  node.Require(spec.hidden > 0, "the hidden size must be positive");
   const int64_t d = spec.directions, rows = spec.gates * spec.hidden, batch = spec.x.shape()[1];
   RequireShape(node, spec.w, {d, rows, spec.x.shape()[2]}, "W");
   RequireShape(node, spec.r, {d, rows, spec.hidden}, "R");
@@ -131,6 +132,17 @@ RnnSpec ReadRnnSpec(NodeContext& node, int gates, const std::vector<std::string>
   spec.activations = ReadActivations(node, spec.directions, defaults);
   ReadInputs(node, spec, gates == 4 ? 2 : 1);
   return spec;
+}
+
+Variable OfDirection(NodeContext& node, const RnnSpec& spec, const Variable& x, int direction) {
+  const std::vector<int32_t> first = {0};
+  if (spec.directions == 1 && x.shape()[0] == 1)
+    return node.WithXShape("squeeze2", x, {{"axes", first}});
+  return node.Make("slice", {{"Input", {x.name()}}},
+                   {{"axes", first},
+                    {"starts", std::vector<int32_t>{direction}},
+                    {"ends", std::vector<int32_t>{direction + 1}},
+                    {"decrease_axis", first}});
 }
 
 void SetRnnOutputs(NodeContext& node, const RnnSpec& spec, const Variable& y,

@@ -45,6 +45,9 @@ struct RnnSpec {
 // Reads all attributes except those of a single op. `defaults` are the activations.
 RnnSpec ReadRnnSpec(NodeContext& node, int gates, const std::vector<std::string>& defaults);
 
+// The part of a parameter or state [directions, ...] for one direction, without that dimension.
+Variable OfDirection(NodeContext& node, const RnnSpec& spec, const Variable& x, int direction);
+
 // Sets the outputs Y [T, D, N, H] and last states [D, N, H], in the layout of the node.
 void SetRnnOutputs(NodeContext& node, const RnnSpec& spec, const Variable& y,
                    const std::vector<Variable>& last);

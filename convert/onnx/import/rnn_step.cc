@@ -5,7 +5,7 @@
 #include <coracle/convert/onnx/import/graph_importer.h>
 #include <coracle/convert/onnx/import/indices.h>
 #include <coracle/convert/onnx/import/rnn_spec.h>
-#include <coracle/framework/op/block_use.h>
+#include <coracle/framework/op/check/block_use.h>
 #include <coracle/operators/operators.h>
 
 namespace coracle::onnx {
@@ -161,11 +161,7 @@ class Stepper {
 
  private:
   Variable OfDirection(const Variable& x) const {
-    const Variable one =
-        spec_.directions == 1 ? x : SliceOf(node_, x, 0, direction_, direction_ + 1);
-    Shape shape;
-    for (int i = 1; i < x.shape().rank(); ++i) shape.Append(x.shape()[i]);
-    return Reshaped(node_, one, shape);
+    return onnx::OfDirection(node_, spec_, x, direction_);
   }
   // Outside of the block: the product of all steps with W, with the biases that are not inside a
   // gate, and the masks of the steps.

@@ -143,7 +143,8 @@ Taps Joined(NodeContext& node, const Taps& a, const Taps& b, int64_t b_size) {
 Variable SampleByTaps(NodeContext& node, const GridSpec& spec) {
   const Variable x = node.In(0), grid = node.In(1);
   const Shape in = x.shape(), places = grid.shape();
-  if (!in.IsKnown() || !places.IsKnown()) node.Refuse("inputs of unknown shape");
+  if (!in.IsKnown() || !places.IsKnown())
+    node.RefuseUnknown("the shape of the inputs", "the places of the samples");
   const DType own = x.dtype(), of_grid = WideOf(grid.dtype());
   const bool nearest = spec.mode == "nearest";
   if (!nearest && (own == DType::kBool || IsComplex(own)))
@@ -269,12 +270,13 @@ Variable RowsOf(NodeContext& node, const Variable& x, const Variable& index) {
 // `image`: int64 [R], the image of each region.
 Regions RegionsOf(NodeContext& node, const Variable& corners, const Variable& image,
                   int64_t images) {
-  if (images < 1) node.Refuse("images of unknown number");
-  const Variable hot = node.Make("one_hot_v2", {{"X", {image.name()}}},
-                                 {{"depth", ToInt32(images, "a number of images")},
-                                  {"dtype", static_cast<int32_t>(DType::kInt64)}});
+  node.Require(images != 0, "there are no images");
+  const Variable hot = node.Make(
+      "one_hot_v2", {{"X", {image.name()}}, {"depth_tensor", {DimOf(node, node.In(0), 0).name()}}},
+      {{"dtype", static_cast<int32_t>(DType::kInt64)}});
   const Variable counts =
-      node.Reshape(node.Unary("reduce_sum", hot, {{"dim", std::vector<int32_t>{0}}}), {images});
+      node.Reshape(node.Unary("reduce_sum", hot, {{"dim", std::vector<int32_t>{0}}}),
+                   {images < 0 ? -1 : images});
   if (images == 1) return {corners, counts, std::nullopt};
   const Variable order = OrderOf(node, image);
   return {RowsOf(node, corners, order), counts, order};
@@ -327,7 +329,7 @@ Variable LargestOfSamples(NodeContext& node, const RoiSpec& spec) {
   const DType own = node.dtype(0), wide = WideOf(own);
   const Variable x = node.Cast(node.In(0), wide), regions = node.Cast(node.In(1), wide);
   const Shape in = x.shape();
-  if (!in.IsKnown()) node.Refuse("an input of unknown shape");
+  if (!in.IsKnown()) node.RefuseUnknown("the shape of the input", "the places of the samples");
   const auto column = [&](int64_t i) { return SliceOf(node, regions, 1, i, i + 1); };
   const Taps y = SamplesAlong(node, spec, column(1), column(3), spec.height, in[2]);
   const Taps x_taps = SamplesAlong(node, spec, column(0), column(2), spec.width, in[3]);

@@ -4,6 +4,7 @@
 #include <coracle/convert/onnx/import/indices.h>
 #include <coracle/convert/onnx/import/node_context.h>
 #include <coracle/operators/operators.h>
+#include <coracle/operators/rules/dims.h>
 #include <fmt/format.h>
 
 #include <span>
@@ -20,79 +21,85 @@ std::string Reduction(NodeContext& node, int add_since, int extrema_since) {
   return node.OneOf("reduction", "none", {"none", "add", "mul", "max", "min"});
 }
 
-// Scatters the rows `updates` [n, width] into data [positions, width] at the rows ids [n]. Products
-// and extrema use a table of all positions and updates, since several updates may have the
-// same position.
+Variable Unsqueezed(NodeContext& node, const Variable& x, int32_t axis) {
+  return node.WithXShape("unsqueeze2", x, {{"axes", std::vector<int32_t>{axis}}});
+}
+
+// Products and extrema: reduces a table of all positions and updates, since several updates may
+// have the same position. Its first row is `data`.
+Variable ReduceRows(NodeContext& node, const Variable& data, const Variable& ids,
+                    const Variable& updates, const std::string& reduction) {
+  const Shape& shape = data.shape();
+  if (shape.IsKnown() && ids.shape().IsKnown())
+    RequireSmall(node, {ids.shape()[0], shape[0], shape[1]}, "a reduction of updates");
+  const Variable hit = node.Make(
+      "one_hot_v2", {{"X", {ids.name()}}, {"depth_tensor", {DimOf(node, data, 0).name()}}},
+      {{"dtype", static_cast<int32_t>(DType::kBool)}});
+  const Variable own = Unsqueezed(node, data, 0);
+  const Variable neutral =
+      reduction == "mul" ? node.Unary("fill_any_like", own, {{"value", 1.0f}}) : own;
+  const Variable met =
+      BroadcastWhere(node, Unsqueezed(node, hit, 2), Unsqueezed(node, updates, 1), neutral);
+  const std::string type = reduction == "mul"   ? "reduce_prod"
+                           : reduction == "max" ? "reduce_max"
+                                                : "reduce_min";
+  return node.Unary(type, variable_functions::Concat({own, met}, 0),
+                    {{"dim", std::vector<int32_t>{0}}});
+}
+
+// Scatters the rows `updates` [n, width] into data [positions, width] at the rows ids [n].
 Variable ScatterRows(NodeContext& node, const Variable& data, const Variable& ids,
                      const Variable& updates, const std::string& reduction) {
-  const int64_t places = data.shape()[0], width = data.shape()[1], n = ids.shape()[0];
   if (reduction == "none") {
     return node.Make("scatter",
                      {{"X", {data.name()}}, {"Ids", {ids.name()}}, {"Updates", {updates.name()}}},
                      {{"overwrite", true}});
   }
-  if (reduction == "add") {
-    return node.Make("scatter_nd_add", {{"X", {data.name()}},
-                                        {"Index", {node.Reshape(ids, {n, 1}).name()}},
-                                        {"Updates", {updates.name()}}});
-  }
-  RequireSmall(node, {n, places, width}, "a reduction of updates");
-  const Variable hit = node.Make("one_hot_v2", {{"X", {ids.name()}}},
-                                 {{"depth", ToInt32(places, "a number of places")},
-                                  {"dtype", static_cast<int32_t>(DType::kBool)}});
-  const Shape table({n, places, width});
-  const Variable own = node.BroadcastTo(node.Reshape(data, {1, places, width}), table);
-  const Variable met = node.BroadcastTo(node.Reshape(updates, {n, 1, width}), table);
-  const Variable where = node.BroadcastTo(node.Reshape(hit, {n, places, 1}), table);
-  const Variable neutral =
-      reduction == "mul" ? node.Unary("fill_any_like", own, {{"value", 1.0f}}) : own;
-  const std::string type = reduction == "mul"   ? "reduce_prod"
-                           : reduction == "max" ? "reduce_max"
-                                                : "reduce_min";
-  const Variable by =
-      node.Unary(type, Where(where, met, neutral), {{"dim", std::vector<int32_t>{0}}});
-  if (reduction == "mul") return data * by;
-  return reduction == "max" ? Max(data, by) : Min(data, by);
+  if (reduction != "add") return ReduceRows(node, data, ids, updates, reduction);
+  return node.Make("scatter_nd_add", {{"X", {data.name()}},
+                                      {"Index", {Unsqueezed(node, ids, 1).name()}},
+                                      {"Updates", {updates.name()}}});
 }
 
 // Like ScatterRows, for any dtype: computes in a dtype that the ops support.
 Variable Scattered(NodeContext& node, const Variable& data, const Variable& ids,
                    const Variable& updates, const std::string& reduction) {
-  if (ids.shape().numel() == 0) return data;
+  if (ids.shape() == Shape{0}) return data;
   const DType own = data.dtype();
   DType dtype = node.ComputeDType("scatter", own);
   if (own == DType::kBool) {
-    if (reduction != "none") node.Refuse("a reduction of bools");
+    node.Require(reduction == "none" || reduction == "max" || reduction == "min",
+                 "bools have no sum and no product");
     dtype = DType::kInt32;
   }
   return node.Cast(
       ScatterRows(node, node.Cast(data, dtype), ids, node.Cast(updates, dtype), reduction), own);
 }
 
-Ints Strides(const Shape& shape) {
-  Ints strides(static_cast<size_t>(shape.rank()), 1);
-  for (int i = shape.rank() - 2; i >= 0; --i)
-    strides[static_cast<size_t>(i)] = strides[static_cast<size_t>(i + 1)] * shape[i + 1];
-  return strides;
-}
-
-// The position in the flat data of each element of `updates`, without the axis: a constant.
-Tensor PlacesBesideAxis(const Shape& updates, const Ints& strides, int axis) {
-  Tensor places(DType::kInt64, updates);
-  int64_t* at = places.data<int64_t>();
-  Ints index(static_cast<size_t>(updates.rank()), 0);
-  for (int64_t i = 0; i < updates.numel(); ++i) {
-    int64_t place = 0;
-    for (size_t d = 0; d < index.size(); ++d) {
-      if (static_cast<int>(d) != axis) place += index[d] * strides[d];
-    }
-    at[i] = place;
-    for (int d = updates.rank() - 1; d >= 0; --d) {
-      if (++index[static_cast<size_t>(d)] < updates[d]) break;
-      index[static_cast<size_t>(d)] = 0;
+// The first dims of x as numbers, int64 [1], and the distances of neighbours along these axes, in
+// units of the elements that follow the axes.
+struct Strides {
+  Strides(NodeContext& node, const Variable& x, int count) {
+    for (int i = 0; i < count; ++i) dims.push_back(DimOf(node, x, i));
+    strides.assign(static_cast<size_t>(count), node.ConstantVar(Ints{1}));
+    for (int i = count - 1; i > 0; --i) {
+      const auto k = static_cast<size_t>(i);
+      const int64_t known = ProductOfDims(x.shape(), i, count);
+      strides[k - 1] = known >= 0 ? node.ConstantVar(Ints{known}) : strides[k] * dims[k];
     }
   }
-  return places;
+  std::vector<Variable> dims, strides;
+};
+
+Variable Joined(const std::vector<Variable>& x) { return x.size() == 1 ? x[0] : Concat(x, 0); }
+
+Variable Matrix(NodeContext& node, const Variable& x, int32_t axis) {
+  return node.WithXShape("flatten2", x, {{"axis", axis}});
+}
+
+void SetInShapeOf(NodeContext& node, const Variable& out, const Variable& x) {
+  Dims dims;
+  node.Set(0, Reshaped(node, out, dims.Add(x, 0, x.shape().rank())));
 }
 
 void ImportScatterElements(NodeContext& node) {
@@ -101,20 +108,26 @@ void ImportScatterElements(NodeContext& node) {
   if (reduction != "none") node.RoundOnce();
   const Variable x = node.In(0), updates = node.In(2);
   const Shape shape = node.shape(0), at = node.shape(1);
-  if (!shape.IsKnown() || !at.IsKnown()) node.Refuse("data and indices of unknown shapes");
-  node.Require(at.rank() == shape.rank() && node.shape(2) == at,
+  const int rank = shape.rank();
+  node.Require(at.rank() == rank && node.rank(2) == rank && node.shape(2).CompatibleWith(at),
                "updates and indices must have one shape, of the rank of the data");
-  for (int i = 0; i < at.rank(); ++i)
-    node.Require(i == axis || at[i] <= shape[i], "the indices are larger than the data");
-  RequireSmallConstant(node, at.ToVector(), "indices");
-  const Ints strides = Strides(shape);
-  const Variable index = IndicesOf(node, 1, DimOf(node, x, axis));
-  const auto stride = static_cast<double>(strides[static_cast<size_t>(axis)]);
-  const Variable ids = index * stride + node.ConstantVar(PlacesBesideAxis(at, strides, axis));
-  const Variable out =
-      Scattered(node, node.Reshape(x, {shape.numel(), 1}), node.Reshape(ids, {at.numel()}),
-                node.Reshape(updates, {at.numel(), 1}), reduction);
-  node.Set(0, node.Reshape(out, shape.ToVector()));
+  for (int i = 0; i < rank; ++i) {
+    node.Require(i == axis || shape[i] < 0 || at[i] <= shape[i],
+                 "the indices are larger than the data");
+  }
+  const Strides of(node, x, rank);
+  // The positions in the flat data.
+  Variable ids = IndicesOf(node, 1, of.dims[static_cast<size_t>(axis)]);
+  const Variable index = ids;
+  ids = ids * of.strides[static_cast<size_t>(axis)];
+  for (int i = 0; i < rank; ++i) {
+    if (i == axis) continue;
+    const Variable steps = PlacesOn(node, index, i) * of.strides[static_cast<size_t>(i)];
+    ids = ids + AlongAxis(node, steps, i, rank);
+  }
+  const Variable out = Scattered(node, Matrix(node, x, rank), node.Reshape(ids, {-1}),
+                                 Matrix(node, updates, rank), reduction);
+  SetInShapeOf(node, out, x);
 }
 
 void ImportScatterND(NodeContext& node) {
@@ -122,24 +135,23 @@ void ImportScatterND(NodeContext& node) {
   if (reduction != "none") node.RoundOnce();
   const Variable x = node.In(0), updates = node.In(2);
   const Shape shape = node.shape(0), at = node.shape(1);
-  if (!shape.IsKnown() || !at.IsKnown()) node.Refuse("data and indices of unknown shapes");
-  node.Require(at.rank() >= 1 && at[at.rank() - 1] >= 1 && at[at.rank() - 1] <= shape.rank(),
+  const int last = at.rank() - 1;
+  if (at[last] < 0)
+    node.RefuseUnknown("the last dimension of the indices", "the axes that they select");
+  node.Require(at[last] >= 1 && at[last] <= shape.rank(),
                "the last dimension of the indices must lie in [1, rank of the data]");
-  const auto depth = static_cast<int>(at[at.rank() - 1]);
-  Shape dims, wanted(std::span(at.begin(), static_cast<size_t>(at.rank() - 1)));
-  for (int i = 0; i < depth; ++i) dims.Append(shape[i]);
+  const auto depth = static_cast<int>(at[last]);
+  Shape wanted(std::span(at.begin(), static_cast<size_t>(last)));
   for (int i = depth; i < shape.rank(); ++i) wanted.Append(shape[i]);
-  node.Require(node.shape(2) == wanted, fmt::format("updates must have the shape {}, got {}",
-                                                    wanted.ToString(), node.shape(2).ToString()));
-  const int64_t places = dims.numel(), width = shape.Product(depth, shape.rank());
-  const int64_t n = at.numel() / depth;
-  const Variable index =
-      node.Reshape(IndicesOf(node, 1, node.ConstantVar(dims.ToVector())), {n, depth});
-  const Variable ids = node.Unary("reduce_sum", index * node.ConstantVar(Strides(dims)),
-                                  {{"dim", std::vector<int32_t>{1}}});
-  const Variable out = Scattered(node, node.Reshape(x, {places, width}), ids,
-                                 node.Reshape(updates, {n, width}), reduction);
-  node.Set(0, node.Reshape(out, shape.ToVector()));
+  node.Require(node.rank(2) == wanted.rank() && node.shape(2).CompatibleWith(wanted),
+               fmt::format("updates must have the shape {}, got {}", wanted.ToString(),
+                           node.shape(2).ToString()));
+  const Strides of(node, x, depth);
+  const Variable index = Matrix(node, IndicesOf(node, 1, Joined(of.dims)), last);
+  const Variable ids = Sum(index * Joined(of.strides), {1});
+  const Variable rows =
+      node.IsScalar(2) ? node.Reshape(updates, {1, 1}) : Matrix(node, updates, last);
+  SetInShapeOf(node, Scattered(node, Matrix(node, x, depth), ids, rows, reduction), x);
 }
 
 }  // namespace

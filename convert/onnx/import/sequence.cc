@@ -88,7 +88,7 @@ std::vector<int32_t> PartsOf(NodeContext& node, int64_t dim) {
   }
   const int64_t size = node.HasInput(1) ? node.KnownInt(1, "split") : 1;
   node.Require(size > 0, "split must be positive");
-  if (dim < 0) node.Refuse("a dimension that is not known");
+  if (dim < 0) node.RefuseUnknown("the length of the axis", "the number of the sequence's tensors");
   if (dim / size > 65536) node.Refuse("a sequence of more than 65,536 tensors");
   for (int64_t rest = dim; rest > 0; rest -= size)
     parts.push_back(ToInt32(std::min(rest, size), "a part"));

@@ -1,4 +1,4 @@
-// Reshaping, cutting, joining and repeating: Reshape, Squeeze, Concat, Slice, Expand, ...
+// Reshaping, repeating and new tensors: Reshape, Squeeze, Expand, ConstantOfShape, ...
 
 #include <coracle/convert/onnx/dtypes.h>
 #include <coracle/convert/onnx/import/families.h>
@@ -20,26 +20,9 @@ namespace {
 
 using Ints = std::vector<int64_t>;
 
-// A bound of a slice, which may be arbitrarily far outside of a tensor.
-int32_t Clamped(int64_t value) {
-  return ToInt32(std::clamp<int64_t>(value, std::numeric_limits<int32_t>::min(),
-                                     std::numeric_limits<int32_t>::max()),
-                 "a bound");
-}
-
 // A new tensor without elements, in any shape that contains a 0.
 Variable EmptyTensor(NodeContext& node, DType dtype, const Shape& shape) {
   return FillConstant(node.writer(), dtype, 0, shape);
-}
-
-// The number of elements of the vector in input i: the rank of a shape.
-int LengthOf(NodeContext& node, size_t i, const char* what) {
-  if (const auto values = node.ConstantInts(i)) return static_cast<int>(values->size());
-  const Shape shape = node.shape(i);
-  node.Require(shape.rank() == 1, fmt::format("{} must be a vector", what));
-  if (shape[0] < 0) return static_cast<int>(node.KnownInts(i, what).size());
-  node.Require(shape[0] <= Shape::kMaxRank, fmt::format("{} is too long", what));
-  return static_cast<int>(shape[0]);
 }
 
 // --- reshaping ---
@@ -49,7 +32,8 @@ void ReshapeTo(NodeContext& node, const Ints& wanted, bool allow_zero) {
   if (wanted.empty()) return node.Set(0, node.Reshape(x, {1}), true);
   const bool has_zero = std::find(wanted.begin(), wanted.end(), 0) != wanted.end();
   if (!has_zero || !allow_zero) return node.Set(0, node.Reshape(x, wanted));
-  if (!x.shape().IsKnown()) node.Refuse("attribute allowzero with an input of unknown shape");
+  if (!x.shape().IsKnown())
+    return node.Set(0, ReshapedBy(node, x, node.ConstantVar(wanted), Shape(wanted)));
   node.Require(x.shape().numel() == 0 && *std::min_element(wanted.begin(), wanted.end()) == 0,
                "a tensor with elements cannot have the shape that is asked for");
   node.Set(0, EmptyTensor(node, x.dtype(), Shape(wanted)));
@@ -64,12 +48,13 @@ void ImportReshape(NodeContext& node) {
   }
   const bool allow_zero = node.opset() >= 14 && node.Flag("allowzero", false);
   if (const auto wanted = node.ConstantInts(1)) return ReshapeTo(node, *wanted, allow_zero);
-  if (allow_zero) return ReshapeTo(node, node.KnownInts(1, "shape"), true);
   const int rank = LengthOf(node, 1, "shape");
   if (rank == 0) return ReshapeTo(node, {}, false);
   const std::string out = node.NewName("reshape2");
   const Variable x = node.In(0), shape = node.In(1);
-  node.writer().block().Var(out).SetShape(Shape(Ints(static_cast<size_t>(rank), -1)));
+  const Shape open(Ints(static_cast<size_t>(rank), -1));
+  if (allow_zero) return node.Set(0, ReshapedBy(node, x, shape, open));
+  node.writer().block().Var(out).SetShape(open);
   node.writer().Append("reshape2", {{"X", {x.name()}}, {"Shape", {shape.name()}}},
                        {{"Out", {out}}, {"XShape", {out + ".xshape"}}});
   node.Set(0, node.writer().Var(out));
@@ -86,11 +71,51 @@ void ImportFlatten(NodeContext& node) {
   node.Set(0, node.WithXShape("flatten2", x, {{"axis", ToInt32(axis, "attribute axis")}}));
 }
 
+// Axes known only at run time, int64 in [0, rank), in ascending order.
+Variable SortedAxes(NodeContext& node, const Variable& axes, int rank) {
+  const Variable negative = node.Cast(Less(axes, ZerosLike(axes)), DType::kInt64);
+  const Variable normal = axes + negative * static_cast<double>(rank);
+  if (axes.shape()[0] == 1) return normal;
+  const std::string out = node.NewName("axes");
+  node.writer().Append("argsort", {{"X", {normal.name()}}},
+                       {{"Out", {out}}, {"Indices", {node.NewName("unused")}}}, {{"axis", 0}});
+  return node.writer().Var(out);
+}
+
+// The axes as a vector: some exporters give a scalar.
+Variable AxesInput(NodeContext& node, size_t i) {
+  const Variable axes = node.Cast(node.In(i), DType::kInt64);
+  return node.IsScalar(i) ? node.Reshape(axes, {1}) : axes;
+}
+
+// Squeezes axes that are known only at run time: the other axes sort before them, in their order.
+void SqueezeLate(NodeContext& node) {
+  const int rank = node.rank(0), count = node.IsScalar(1) ? 1 : LengthOf(node, 1, "axes");
+  node.Require(count <= rank, "more axes than dimensions");
+  if (count == 0) return node.SetSame(0, 0);
+  if (count == rank) return node.Set(0, node.Reshape(node.In(0), {1}), true);
+  const Variable axes = SortedAxes(node, AxesInput(node, 1), rank);
+  const Variable dropped =
+      Sum(node.Make("one_hot_v2", {{"X", {axes.name()}}}, {{"depth", rank}}), {0});
+  const Variable key = node.Cast(dropped, DType::kInt64) * static_cast<double>(rank) +
+                       Counted(node, node.ScalarVar(DType::kInt64, rank));
+  const std::string order = node.NewName("order");
+  node.writer().Append("argsort", {{"X", {key.name()}}},
+                       {{"Out", {node.NewName("unused")}}, {"Indices", {order}}}, {{"axis", 0}});
+  const Variable kept = SliceOf(node, node.writer().Var(order), 0, 0, rank - count);
+  Dims dims;
+  const Variable x = node.In(0), all = dims.Add(x, 0, rank).ToVector(node);
+  const Variable shape = node.Make("gather", {{"X", {all.name()}}, {"Index", {kept.name()}}});
+  node.Set(0, ReshapedBy(node, x, shape, Shape(Ints(static_cast<size_t>(rank - count), -1))));
+}
+
 void ImportSqueeze(NodeContext& node) {
   const Shape shape = node.shape(0);
+  if (node.opset() >= 13 && node.HasInput(1) && !node.Constant(1)) return SqueezeLate(node);
   auto axes = node.Axes("axes", 1, 12, shape.rank());
   if (!axes) {
-    if (!shape.IsKnown()) node.Refuse("axes that are not given, for an input of unknown shape");
+    if (!shape.IsKnown())
+      node.RefuseUnknown("which dimensions are 1 (no axes are given)", "the result's rank");
     axes.emplace();
     for (int i = 0; i < shape.rank(); ++i) {
       if (shape[i] == 1) axes->push_back(i);
@@ -113,7 +138,23 @@ void ImportSqueeze(NodeContext& node) {
                    {{"axes", *axes}, {"starts", zeros}, {"ends", ends}, {"decrease_axis", *axes}}));
 }
 
+// The op inserts axes one after the other.
+void UnsqueezeLate(NodeContext& node) {
+  const int count = node.IsScalar(1) ? 1 : LengthOf(node, 1, "axes");
+  const int rank = node.rank(0) + count;
+  node.Require(rank <= Shape::kMaxRank, "too many axes");
+  if (count == 0) return node.SetSame(0, 0);
+  if (node.IsScalar(0))
+    return node.Set(0, node.Reshape(node.In(0), Ints(static_cast<size_t>(count), 1)));
+  const Variable axes = SortedAxes(node, AxesInput(node, 1), rank);
+  const std::string out = node.NewName("unsqueeze2");
+  node.writer().Append("unsqueeze2", {{"X", {node.In(0).name()}}, {"AxesTensor", {axes.name()}}},
+                       {{"Out", {out}}, {"XShape", {out + ".xshape"}}});
+  node.Set(0, node.writer().Var(out));
+}
+
 void ImportUnsqueeze(NodeContext& node) {
+  if (node.opset() >= 13 && node.HasInput(1) && !node.Constant(1)) return UnsqueezeLate(node);
   std::optional<Ints> given =
       node.opset() < 13 ? node.attributes().Ints("axes") : node.KnownInts(1, "axes");
   node.Require(given.has_value(), "attribute axes is missing");
@@ -139,214 +180,6 @@ void ImportTranspose(NodeContext& node) {
   std::vector<int32_t> axes;
   for (int64_t axis : perm) axes.push_back(node.Axis(axis, rank));
   node.Set(0, node.Transpose(node.In(0), axes));
-}
-
-// --- several tensors ---
-
-void ImportConcat(NodeContext& node) {
-  const int64_t given = node.opset() < 4 ? node.Int("axis", 1) : node.Int("axis");
-  const int32_t axis = node.Axis(given, node.rank(0));
-  const std::vector<Variable> x = node.AllInputs();
-  node.Set(0, node.Make("concat", {{"X", variable_functions::NamesOf(x)}}, {{"axis", axis}}));
-}
-
-// Input 1 of operator set 1, whose floats have X's dtype; integers are accepted too.
-Ints SectionsOfFirstSplit(NodeContext& node) {
-  if (!IsFloating(node.InValue(1).dtype())) return node.KnownInts(1, "split");
-  Ints sizes;
-  for (float size : node.KnownFloats(1, "split")) {
-    node.Require(size >= 0 && size == std::floor(size) && size <= 0x1p31f,
-                 fmt::format("a part must have a whole number of elements, got {}", size));
-    sizes.push_back(static_cast<int64_t>(size));
-  }
-  return sizes;
-}
-
-// The sizes in the attribute or input `split`, if present.
-std::optional<Ints> GivenSections(NodeContext& node) {
-  if (node.opset() >= 13) {
-    if (!node.HasInput(1)) return std::nullopt;
-    const DType dtype = node.InValue(1).dtype();
-    node.Require(dtype == DType::kInt64 || dtype == DType::kInt32,
-                 fmt::format("split (input 1) must hold integers, got {}", ToString(dtype)));
-    return node.KnownInts(1, "split");
-  }
-  node.Require(node.opset() == 1 || !node.HasInput(1),
-               "split is an attribute in operator sets 2 to 12, not input 1");
-  if (auto sizes = node.attributes().Ints("split")) return sizes;
-  if (node.HasInput(1)) return SectionsOfFirstSplit(node);
-  return std::nullopt;
-}
-
-// The sizes of the parts; {} for equal parts of an unknown dimension.
-Ints Sections(NodeContext& node, int64_t dim) {
-  if (const auto sizes = GivenSections(node)) return *sizes;
-  const auto parts = static_cast<int64_t>(node.NumOutputs());
-  if (node.opset() >= 18) {
-    const int64_t num = node.Int("num_outputs");
-    node.Require(num == parts,
-                 fmt::format("attribute num_outputs is {}, but there are {} outputs", num, parts));
-  }
-  if (dim < 0 && node.opset() >= 18 && parts > 1)
-    node.Refuse("parts of a dimension of unknown length");  // the last one may be smaller
-  if (dim < 0) return {};
-  if (node.opset() < 18) {
-    node.Require(dim % parts == 0,
-                 fmt::format("{} cannot be split into {} equal parts", dim, parts));
-  }
-  const int64_t size = (dim + parts - 1) / parts;  // the last part may be smaller
-  Ints sizes(static_cast<size_t>(parts), size);
-  for (int64_t rest = dim; int64_t & part : sizes) {
-    part = std::min(part, rest);
-    rest -= part;
-  }
-  return sizes;
-}
-
-void ImportSplit(NodeContext& node) {
-  const int32_t axis = node.Axis(node.Int("axis", 0), node.rank(0));
-  const Ints sizes = Sections(node, node.shape(0)[axis]);
-  node.Require(sizes.empty() || sizes.size() == node.NumOutputs(),
-               fmt::format("{} parts for {} outputs", sizes.size(), node.NumOutputs()));
-  std::vector<std::string> names;
-  for (size_t i = 0; i < node.NumOutputs(); ++i) names.push_back(node.NewName("split"));
-  AttrList attrs = {{"axis", axis}};
-  std::vector<int32_t> sections;
-  for (int64_t size : sizes) {
-    node.Require(size >= 0, "a part must not have a negative size");
-    sections.push_back(ToInt32(size, "a part"));
-  }
-  if (sizes.empty())
-    attrs.push_back({"num", static_cast<int>(names.size())});
-  else
-    attrs.push_back({"sections", sections});
-  node.writer().Append("split", {{"X", {node.In(0).name()}}}, {{"Out", names}}, attrs);
-  for (size_t i = 0; i < names.size(); ++i) node.Set(i, node.writer().Var(names[i]));
-}
-
-// --- Slice ---
-
-struct SliceBounds {
-  std::vector<int32_t> axes, steps;
-  // std::nullopt: given at run time by inputs 1 and 2.
-  std::optional<Ints> starts, ends;
-};
-
-SliceBounds SliceAttrs(NodeContext& node) {
-  SliceBounds bounds;
-  bounds.starts = node.attributes().Ints("starts");
-  bounds.ends = node.attributes().Ints("ends");
-  node.Require(bounds.starts && bounds.ends, "attributes starts and ends must be given");
-  Ints axes(bounds.starts->size());
-  for (size_t i = 0; i < axes.size(); ++i) axes[i] = static_cast<int64_t>(i);
-  for (int64_t axis : node.Ints("axes", axes)) bounds.axes.push_back(node.Axis(axis, node.rank(0)));
-  bounds.steps.assign(bounds.axes.size(), 1);
-  return bounds;
-}
-
-SliceBounds SliceInputs(NodeContext& node) {
-  SliceBounds bounds;
-  const auto count = static_cast<size_t>(LengthOf(node, 1, "starts"));
-  if (node.HasInput(3)) {
-    for (int64_t axis : node.KnownInts(3, "axes"))
-      bounds.axes.push_back(node.Axis(axis, node.rank(0)));
-  } else {
-    for (size_t i = 0; i < count; ++i)
-      bounds.axes.push_back(node.Axis(static_cast<int64_t>(i), node.rank(0)));
-  }
-  bounds.steps.assign(count, 1);
-  if (node.HasInput(4)) {
-    bounds.steps.clear();
-    for (int64_t step : node.KnownInts(4, "steps")) bounds.steps.push_back(Clamped(step));
-  }
-  bounds.starts = node.ConstantInts(1);
-  bounds.ends = node.ConstantInts(2);
-  node.Require(bounds.axes.size() == count && bounds.steps.size() == count,
-               "starts, axes and steps must be equally long");
-  return bounds;
-}
-
-// With a negative step, an end of -1 means before element 0 in strided_slice, but the last element
-// in ONNX, after which nothing is left; an end before all elements becomes -1 here. Unlike
-// strided_slice, ONNX treats a start before all elements as 0 (the spec of Slice).
-void TurnBackward(NodeContext& node, SliceBounds* bounds) {
-  constexpr int64_t kLeast = std::numeric_limits<int32_t>::min();
-  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  for (size_t i = 0; i < bounds->axes.size(); ++i) {
-    if (bounds->steps[i] > 0) continue;
-    const int64_t dim = node.shape(0)[bounds->axes[i]];
-    if (bounds->ends) {
-      int64_t& end = bounds->ends->at(i);
-      end = end == -1 ? kMost : end < (dim < 0 ? kLeast : -dim) ? -1 : end;
-    }
-    if (bounds->starts && dim >= 0) bounds->starts->at(i) = std::max(bounds->starts->at(i), -dim);
-  }
-}
-
-// Like TurnBackward, for bounds that are known only at run time.
-Variable BackwardEnds(NodeContext& node, const SliceBounds& bounds) {
-  const size_t count = bounds.axes.size();
-  Ints added(count, 0);
-  for (size_t i = 0; i < count; ++i)
-    if (bounds.steps[i] < 0) added[i] = std::numeric_limits<int32_t>::max();
-  const Variable ends = node.Cast(node.In(2), DType::kInt64);
-  const Variable last = Equal(ends, node.ConstantVar(Ints(count, -1)));
-  return ends + node.Cast(last, DType::kInt64) * node.ConstantVar(added);
-}
-
-Variable BackwardStarts(NodeContext& node, const SliceBounds& bounds) {
-  std::vector<std::string> least;
-  for (size_t i = 0; i < bounds.axes.size(); ++i) {
-    const Variable none = node.ConstantVar(Ints{std::numeric_limits<int64_t>::min()});
-    const Variable dim = DimOf(node, node.In(0), bounds.axes[i]);
-    least.push_back((bounds.steps[i] > 0 ? none : -dim).name());
-  }
-  const Variable lows = node.Make("concat", {{"X", least}}, {{"axis", 0}});
-  const Variable starts =
-      bounds.starts ? node.ConstantVar(*bounds.starts) : node.Cast(node.In(1), DType::kInt64);
-  return node.Binary("elementwise_max", starts, lows);
-}
-
-// Whether a start may be before all elements of an axis with a negative step.
-bool MayStartBefore(NodeContext& node, const SliceBounds& bounds) {
-  for (size_t i = 0; i < bounds.axes.size(); ++i) {
-    if (bounds.steps[i] > 0) continue;
-    if (!bounds.starts) return true;
-    if (bounds.starts->at(i) < -1 && node.shape(0)[bounds.axes[i]] < 0) return true;
-  }
-  return false;
-}
-
-void ImportSlice(NodeContext& node) {
-  SliceBounds bounds = node.opset() < 10 ? SliceAttrs(node) : SliceInputs(node);
-  for (const std::optional<Ints>* values : {&bounds.starts, &bounds.ends}) {
-    node.Require(!*values || (*values)->size() == bounds.axes.size(),
-                 "starts, ends and axes must be equally long");
-  }
-  if (bounds.axes.empty()) return node.SetSame(0, 0);
-  node.Require(std::count(bounds.steps.begin(), bounds.steps.end(), 0) == 0,
-               "a step must not be 0");
-  const bool backward =
-      std::any_of(bounds.steps.begin(), bounds.steps.end(), [](int32_t step) { return step < 0; });
-  const bool plain =
-      std::all_of(bounds.steps.begin(), bounds.steps.end(), [](int32_t step) { return step == 1; });
-  AttrList attrs = {{"axes", bounds.axes}};
-  SlotList inputs = {{"Input", {node.In(0).name()}}};
-  const auto add = [&](const std::optional<Ints>& values, const char* attr, const char* slot,
-                       const std::function<Variable()>& tensor) {
-    if (!values) return inputs.push_back({slot, {tensor().name()}});
-    std::vector<int32_t> clamped;
-    for (int64_t value : *values) clamped.push_back(Clamped(value));
-    attrs.push_back({attr, clamped});
-  };
-  if (backward) TurnBackward(node, &bounds);
-  const bool before = backward && MayStartBefore(node, bounds);
-  add(before ? std::nullopt : bounds.starts, "starts", "StartsTensor",
-      [&] { return before ? BackwardStarts(node, bounds) : node.In(1); });
-  add(bounds.ends, "ends", "EndsTensor",
-      [&] { return backward ? BackwardEnds(node, bounds) : node.In(2); });
-  if (!plain) attrs.push_back({"strides", bounds.steps});
-  node.Set(0, node.Make(plain ? "slice" : "strided_slice", std::move(inputs), std::move(attrs)));
 }
 
 // --- expanding ---
@@ -408,8 +241,14 @@ void ImportTile(NodeContext& node) {
   }
   if (std::count(times.begin(), times.end(), 0) == 0)
     return node.Set(0, node.Unary("tile", x, {{"repeat_times", times}}));
-  if (!shape.IsKnown()) node.Refuse("repeats of 0 of a tensor of unknown shape");
-  node.Set(0, EmptyTensor(node, x.dtype(), shape));
+  if (shape.IsKnown()) return node.Set(0, EmptyTensor(node, x.dtype(), shape));
+  Variable none = x;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    int32_t& n = times[static_cast<size_t>(axis)];
+    if (n == 0) none = SliceOf(node, none, axis, 0, 0);
+    n = std::max(n, 1);
+  }
+  node.Set(0, node.Unary("tile", none, {{"repeat_times", times}}));
 }
 
 // --- new tensors ---
@@ -493,7 +332,7 @@ void AddShapeImporters(NodeImporters& importers) {
            .since = 1,
            .takes = "T i?",
            .import = ImportSqueeze,
-           .maps_to = "squeeze2; slice",
+           .maps_to = "squeeze2; slice; reshape2",
            .unsigneds = kMoves},
            {.op_type = "Unsqueeze",
            .since = 1,
@@ -506,24 +345,6 @@ void AddShapeImporters(NodeImporters& importers) {
            .takes = "T",
            .import = ImportTranspose,
            .maps_to = "transpose2",
-           .unsigneds = kMoves},
-           {.op_type = "Concat",
-           .since = 1,
-           .takes = "T T*",
-           .import = ImportConcat,
-           .maps_to = "concat",
-           .unsigneds = kMoves},
-           {.op_type = "Split",
-           .since = 1,
-           .takes = "T T?",
-           .import = ImportSplit,
-           .maps_to = "split",
-           .unsigneds = kMoves},
-           {.op_type = "Slice",
-           .since = 1,
-           .takes = "T i? i? i? i?",
-           .import = ImportSlice,
-           .maps_to = "slice; strided_slice",
            .unsigneds = kMoves},
            {.op_type = "Expand",
            .since = 8,

@@ -112,7 +112,7 @@ Variable Waves(NodeContext& node, const Transform& t, int64_t inputs, bool sines
 Variable Transformed(NodeContext& node, Variable x, Variable imaginary, const Transform& t) {
   const int axis = x.shape().rank() - 1;
   int64_t n = x.shape()[axis];
-  if (n < 0) node.Refuse("a signal of unknown length");
+  if (n < 0) node.RefuseUnknown("the length of the signal", "the factors of the transform");
   if (n > t.length) {
     x = SliceOf(node, x, axis, 0, t.length);
     if (imaginary) imaginary = SliceOf(node, imaginary, axis, 0, t.length);
@@ -149,7 +149,7 @@ void ImportDft(NodeContext& node) {
   const bool complex = shape[rank - 1] == 2;
   if (one_sided && inverse) node.Refuse("an inverse transform of one side");
   node.Require(!one_sided || !complex, "attribute onesided needs a real input");
-  if (shape[at] < 0) node.Refuse("a signal of unknown length");
+  if (shape[at] < 0) node.RefuseUnknown("the length of the signal", "the factors of the transform");
   Transform t{shape[at], shape[at], inverse};
   if (node.HasInput(1)) t.length = KnownLength(node, 1, "dft_length");
   node.Require(t.length > 0, "the signal must not be empty");
@@ -159,6 +159,29 @@ void ImportDft(NodeContext& node) {
   Variable imaginary;
   if (complex) imaginary = MoveAxis(node, PartOf(node, x, 1), at, -1);
   node.Set(0, MoveAxis(node, Transformed(node, real, imaginary, t), rank - 2, at));
+}
+
+// The number of frames of a signal [batch, length], int64 [1].
+Variable FramesOf(NodeContext& node, const Variable& x, int64_t step, int64_t length) {
+  const Variable rest = DimOf(node, x, 1) - static_cast<double>(length);
+  return node.Binary("elementwise_floordiv", rest, node.ConstantVar(std::vector<int64_t>{step})) +
+         1.0;
+}
+
+// The positions of the elements of all frames in a signal, which may be of unknown length.
+Variable PlacesOfFrames(NodeContext& node, int64_t signal, int64_t step, int64_t length) {
+  if (signal < 0) {
+    const Variable begins =
+        Counted(node, FramesOf(node, node.In(0), step, length)) * static_cast<double>(step);
+    const Variable within = Counted(node, node.ConstantVar(std::vector<int64_t>{length}));
+    return node.Reshape(AlongAxis(node, begins, 0, 2) + AlongAxis(node, within, 1, 2), {-1});
+  }
+  const int64_t frames = (signal - length) / step + 1;
+  RequireSmallConstant(node, {frames, length}, "the frames of a signal");
+  std::vector<int64_t> places;
+  for (int64_t f = 0; f < frames; ++f)
+    for (int64_t k = 0; k < length; ++k) places.push_back(f * step + k);
+  return node.ConstantVar(places);
 }
 
 // The transforms of frames [batch, frames, length] of a signal, each times a window.
@@ -172,18 +195,19 @@ void ImportStft(NodeContext& node) {
   if (node.HasInput(2)) length = node.shape(2)[0];
   if (node.HasInput(3)) length = KnownLength(node, 3, "frame_length");
   node.Require(node.HasInput(2) || node.HasInput(3), "window or frame_length must be given");
-  if (length < 1 || shape[1] < 0) node.Refuse("a signal or window of unknown length");
-  node.Require(shape[1] >= length, "the signal is shorter than a frame");
-  const int64_t frames = (shape[1] - length) / step + 1;
-  RequireSmallConstant(node, {frames, length}, "the frames of a signal");
-  std::vector<int64_t> places;
-  for (int64_t f = 0; f < frames; ++f)
-    for (int64_t k = 0; k < length; ++k) places.push_back(f * step + k);
-  const Variable index = node.ConstantVar(places);
+  if (length < 0) node.RefuseUnknown("the length of the window", "the factors of the transform");
+  node.Require(length > 0, "a frame must have elements");
+  node.Require(shape[1] < 0 || shape[1] >= length, "the signal is shorter than a frame");
+  const Variable index = PlacesOfFrames(node, shape[1], step, length);
   const auto framed = [&](const Variable& part) {
     const Variable all =
         node.Make("gather", {{"X", {part.name()}}, {"Index", {index.name()}}}, {{"axis", 1}});
-    const Variable frame = node.Reshape(all, {-1, frames, length});
+    Dims dims;
+    const Variable rows = node.Reshape(all, {-1, length});
+    dims.Add(part, 0).AddNumber(FramesOf(node, part, step, length)).Add(length);
+    const int64_t frames = shape[1] < 0 ? -1 : (shape[1] - length) / step + 1;
+    const Variable frame =
+        frames < 0 ? Reshaped(node, rows, dims) : node.Reshape(all, {-1, frames, length});
     return node.HasInput(2) ? frame * node.In(2) : frame;
   };
   const bool complex = shape.rank() == 3 && shape[2] == 2;

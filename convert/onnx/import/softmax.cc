@@ -20,23 +20,34 @@ void OverClasses(NodeContext& node, Variable (*op)(NodeContext&, const Variable&
   if (axis < 0) axis += rank;
   const Variable rows =
       node.WithXShape("flatten2", node.In(0), {{"axis", ToInt32(axis, "attribute axis")}});
-  node.Set(0, Reshaped(node, op(node, rows, 1), node.shape(0)));
+  Dims dims;
+  dims.Add(node.In(0), 0, rank);
+  node.Set(0, Reshaped(node, op(node, rows, 1), dims));
 }
 
 Variable Normalized(NodeContext& node, const Variable& x, int32_t axis) {
   return node.Unary(node.row().maps_to, x, {{"axis", axis}});
 }
 
+// Rows with a 1 at each index; those out of range have none. A depth of -1 is known only at run
+// time, as `late`, int64 [1].
+Variable OneHotOf(NodeContext& node, const Variable& index, int64_t depth, const Variable& late,
+                  DType dtype) {
+  SlotList inputs = {{"X", {index.name()}}};
+  AttrList attrs = {{"dtype", static_cast<int32_t>(dtype)}, {"allow_out_of_range", true}};
+  if (depth >= 0)
+    attrs.push_back({"depth", ToInt32(depth, "depth")});
+  else
+    inputs.push_back({"depth_tensor", {late.name()}});
+  return node.Make("one_hot_v2", std::move(inputs), std::move(attrs));
+}
+
 // 1 for the first of equal largest elements, 0 for the others.
 Variable First(NodeContext& node, const Variable& x, int32_t axis) {
-  const int64_t classes = x.shape()[axis];
-  if (classes < 0) node.Refuse("an axis of unknown length");
   const Variable index = node.Unary("arg_max", x, {{"axis", static_cast<int64_t>(axis)}});
-  const Variable hot = node.Make("one_hot_v2", {{"X", {index.name()}}},
-                                 {{"depth", ToInt32(classes, "a number of classes")},
-                                  {"dtype", static_cast<int32_t>(x.dtype())}});
+  const Variable hot = OneHotOf(node, index, x.shape()[axis], DimOf(node, x, axis), x.dtype());
   // The result of a vector has one row.
-  if (x.shape().rank() == 1) return node.Reshape(hot, {classes});
+  if (x.shape().rank() == 1) return node.Reshape(hot, {x.shape()[0]});
   return MoveAxis(node, hot, -1, axis);
 }
 
@@ -47,21 +58,16 @@ void ImportHardmax(NodeContext& node) { OverClasses(node, First); }
 // On where the class equals the index (which counts from the end if negative), else off; an index
 // out of range has no class.
 void ImportOneHot(NodeContext& node) {
-  std::vector<int64_t> depth;
-  if (!IsFloating(node.dtype(1)))
-    depth = node.KnownInts(1, "depth");
-  else
-    for (float number : node.KnownFloats(1, "depth")) depth.push_back(static_cast<int64_t>(number));
-  node.Require(depth.size() == 1 && depth[0] >= 1 && depth[0] <= (1 << 30),
+  const auto known = IsFloating(node.dtype(1)) ? std::nullopt : node.ConstantInts(1);
+  node.RequireOne(1, "depth");
+  node.Require(!known || ((*known)[0] >= 1 && (*known)[0] <= (1 << 30)),
                "depth must be one positive number, at most 2^30");
+  const Variable depth = known ? node.ConstantVar(*known) : NumberOf(node, 1);
   const int rank = node.rank(0) + 1;
   const int32_t axis = node.Axis(node.Int("axis", -1), rank);
-  const Variable index = IndicesOf(node, 0, node.ConstantVar(depth));
-  Variable hot = node.Make("one_hot_v2", {{"X", {index.name()}}},
-                           {{"depth", ToInt32(depth[0], "depth")},
-                            {"dtype", static_cast<int32_t>(DType::kFloat32)},
-                            {"allow_out_of_range", true}});
-  if (node.IsScalar(0)) hot = node.Reshape(hot, {depth[0]});
+  const Variable index = IndicesOf(node, 0, depth);
+  Variable hot = OneHotOf(node, index, known ? (*known)[0] : -1, depth, DType::kFloat32);
+  if (node.IsScalar(0)) hot = node.Reshape(hot, {hot.shape()[1]});
   hot = node.Cast(MoveAxis(node, hot, -1, axis), DType::kBool);
   const Variable off = SliceOf(node, node.In(2), 0, 0, 1), on = SliceOf(node, node.In(2), 0, 1, 2);
   node.Set(0, BroadcastWhere(node, hot, on, off));

@@ -122,52 +122,92 @@ Variable Corners(NodeContext& node, const Variable& boxes, bool centers) {
   return variable_functions::Concat({Min(y1, y2), Min(x1, x2), Max(y1, y2), Max(x1, x2)}, 2);
 }
 
+Variable JoinedFirst(NodeContext& node, const Variable& x) {
+  return node.WithXShape("flatten_contiguous_range", x, {{"start_axis", 0}, {"stop_axis", 1}});
+}
+
+Variable Unsqueezed(NodeContext& node, const Variable& x, int32_t axis) {
+  return node.WithXShape("unsqueeze2", x, {{"axes", std::vector<int32_t>{axis}}});
+}
+
+// Whether input i is given, and its value known only at run time.
+bool IsLate(const NodeContext& node, size_t i) { return node.HasInput(i) && !node.Constant(i); }
+
 float OneFloat(NodeContext& node, size_t i, const char* what, float otherwise) {
   if (!node.HasInput(i)) return otherwise;
-  const std::vector<float> values = node.KnownFloats(i, what);
-  node.Require(values.size() == 1, "a threshold must be one number");
-  return values[0];
+  node.RequireOne(i, what);
+  return IsLate(node, i) ? otherwise : node.KnownFloat(i, what);
+}
+
+// The boxes of each class of each image, [images * classes, n, 4].
+Variable BoxesOfClasses(NodeContext& node, bool centers) {
+  const Variable corners = Corners(node, node.In(0), centers), scores = node.In(1);
+  Dims dims;
+  dims.Add(corners, 0).Add(scores, 1).Add(corners, 1).Add(4);
+  return JoinedFirst(node, BroadcastTo(node, Unsqueezed(node, corners, 1), dims));
+}
+
+// Scores [images * classes, 1, n]; those that a late threshold drops are the least number.
+Variable ScoresOfClasses(NodeContext& node) {
+  const Variable scores = node.In(1);
+  const auto lowest = static_cast<double>(std::numeric_limits<float>::lowest());
+  const Variable kept = IsLate(node, 4)
+                            ? BroadcastWhere(node, Greater(scores, node.Reshape(node.In(4), {1})),
+                                             scores, node.ScalarVar(scores.dtype(), lowest))
+                            : scores;
+  return Unsqueezed(node, JoinedFirst(node, kept), 1);
+}
+
+// The first `most` of each class, of detections ordered by classes, of which there are `counts`.
+Variable FirstOfClasses(NodeContext& node, const Variable& at, const Variable& row,
+                        const Variable& counts, const Variable& most) {
+  const Variable begins =
+      node.Unary("cumsum", node.Cast(counts, DType::kInt64), {{"axis", 0}, {"exclusive", true}});
+  const Variable flat = node.Reshape(row, {-1});
+  const Variable begin = node.Make("gather", {{"X", {begins.name()}}, {"Index", {flat.name()}}});
+  const Variable place = Counted(node, DimOf(node, flat, 0)) - begin;
+  const Variable kept = node.Make("where_index", {{"Condition", {Less(place, most).name()}}});
+  return node.Make("gather", {{"X", {at.name()}}, {"Index", {kept.name()}}});
 }
 
 // Each class of each image is treated as an image, since the limit applies to each class.
 void ImportNonMaxSuppression(NodeContext& node) {
   const bool centers = node.Flag("center_point_box", false);
   const Shape scores = node.shape(1);
-  node.Require(scores.rank() == 3 && node.rank(0) == 3,
-               "boxes must be [images, n, 4] and scores [images, classes, n]");
-  if (!scores.IsKnown()) node.Refuse("scores of unknown shape");
-  const int64_t images = scores[0], classes = scores[1], n = scores[2];
   int64_t most = 0;
-  if (node.HasInput(2)) {
-    const std::vector<int64_t> given = node.KnownInts(2, "max_output_boxes_per_class");
-    node.Require(given.size() == 1, "max_output_boxes_per_class must be one number");
-    most = given[0];
-  }
+  if (node.HasInput(2)) node.RequireOne(2, "max_output_boxes_per_class");
+  const bool late_most = IsLate(node, 2);
+  if (node.HasInput(2) && !late_most) most = node.KnownInt(2, "max_output_boxes_per_class");
   const float iou = OneFloat(node, 3, "iou_threshold", 0);
   const float threshold =
       OneFloat(node, 4, "score_threshold", std::numeric_limits<float>::lowest());
-  if (most <= 0 || scores.numel() == 0) return node.SetConstant(0, Tensor(DType::kInt64, {0, 3}));
-  const Variable boxes = node.Reshape(
-      node.BroadcastTo(node.Reshape(Corners(node, node.In(0), centers), {images, 1, n, 4}),
-                       Shape({images, classes, n, 4})),
-      {images * classes, n, 4});
-  const Variable single = node.Reshape(node.In(1), {images * classes, 1, n});
+  const bool empty = scores.IsKnown() && scores.numel() == 0;
+  if ((most <= 0 && !late_most) || empty) return node.SetConstant(0, Tensor(DType::kInt64, {0, 3}));
+  constexpr int64_t kAll = std::numeric_limits<int32_t>::max();
+  SlotList inputs = {{"BBoxes", {BoxesOfClasses(node, centers).name()}},
+                     {"Scores", {ScoresOfClasses(node).name()}}};
+  if (IsLate(node, 3)) inputs.push_back({"NmsThreshold", {node.Reshape(node.In(3), {1}).name()}});
   const std::string out = node.NewName("detections"), index = node.NewName("index");
+  const std::string counts = node.NewName("counts");
   node.writer().Append(
-      "multiclass_nms3", {{"BBoxes", {boxes.name()}}, {"Scores", {single.name()}}},
-      {{"Out", {out}}, {"Index", {index}}, {"NmsRoisNum", {node.NewName("unused")}}},
+      "multiclass_nms3", std::move(inputs),
+      {{"Out", {out}}, {"Index", {index}}, {"NmsRoisNum", {counts}}},
       {{"background_label", -1},
        {"score_threshold", threshold},
        {"nms_top_k", -1},
-       {"keep_top_k", ToInt32(std::min(most, n), "max_output_boxes_per_class")},
+       {"keep_top_k", late_most ? -1 : ToInt32(std::min(most, kAll), "max_output_boxes_per_class")},
        {"normalized", true},
        {"nms_threshold", iou}});
-  const Variable at = node.Cast(node.writer().Var(index), DType::kInt64);
-  const auto number = [&](int64_t k) { return node.ConstantVar(std::vector<int64_t>{k}); };
-  const Variable row = node.Binary("elementwise_floordiv", at, number(n));
-  node.Set(0, variable_functions::Concat({node.Binary("elementwise_floordiv", row, number(classes)),
-                                          node.Binary("elementwise_mod", row, number(classes)),
-                                          node.Binary("elementwise_mod", at, number(n))},
+  const Variable n = DimOf(node, node.In(1), 2), classes = DimOf(node, node.In(1), 1);
+  Variable at = node.Cast(node.writer().Var(index), DType::kInt64);
+  if (late_most) {
+    at = FirstOfClasses(node, at, node.Binary("elementwise_floordiv", at, n),
+                        node.writer().Var(counts), NumberOf(node, 2));
+  }
+  const Variable row = node.Binary("elementwise_floordiv", at, n);
+  node.Set(0, variable_functions::Concat({node.Binary("elementwise_floordiv", row, classes),
+                                          node.Binary("elementwise_mod", row, classes),
+                                          node.Binary("elementwise_mod", at, n)},
                                          1));
 }
 

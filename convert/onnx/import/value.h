@@ -16,7 +16,7 @@ struct Value {
   Variable var = {};
   // Its elements, if they are known during import.
   std::optional<Tensor> constant = {};
-  int data_type = 0;  // ONNX's type: uint16 and uint32 are held in wider variables
+  int data_type = 0;  // ONNX's type: some are held in wider variables (dtypes.h)
   // ONNX's tensors of rank 0 have the shape [1] in the program, as in Paddle; the flag marks them.
   bool scalar = false;
   // A floating-point initializer that training may change, so that ops on it are not folded.
@@ -24,6 +24,8 @@ struct Value {
   // The elements of a sequence, whose number is known during import.
   std::shared_ptr<const std::vector<std::shared_ptr<Value>>> elements = {};
   bool is_nothing = false;  // an absent optional value
+  // The keys of ZipMap's maps, whose values are the rows of this tensor.
+  std::shared_ptr<Value> keys = {};
 
   bool is_tensor() const { return !elements && !is_nothing; }
   // Throws kInvalidArgument for a sequence and for an absent optional value.

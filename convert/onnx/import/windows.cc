@@ -41,7 +41,7 @@ void SetSamePads(NodeContext& node, const Shape& input, bool upper, Windows* win
     const int64_t in = input[static_cast<int>(i) + 2], stride = windows->strides[i];
     if (in < 0) {
       if (!upper || windows->IsDilated())
-        node.Refuse("attribute auto_pad with spatial dimensions that are not known");
+        node.RefuseUnknown("a spatial dimension", "the paddings of attribute auto_pad");
       windows->same = true;
       continue;
     }
@@ -77,7 +77,7 @@ Windows WindowsOf(NodeContext& node, const Shape& input, const Ints& kernel) {
   node.Require(windows.kernel.size() == rank && (kernel.empty() || windows.kernel == kernel),
                "attribute kernel_shape differs from the shape of the filters");
   for (int64_t size : windows.kernel)
-    if (size < 1) node.Refuse("filters of unknown or empty spatial dimensions");
+    if (size < 1) node.RefuseUnknown("the filter's spatial shape", "the windows");
   windows.strides = PerDim(node, "strides", rank, 1, 1);
   windows.dilations = PerDim(node, "dilations", rank, 1, 1);
   windows.before.assign(rank, 0);

@@ -20,7 +20,9 @@ void EncodeTensorDesc(DType dtype, const Shape& shape, wire::Encoder& out);
 // Reads only the name, so that the variable can be made in its block first; throws if it
 // is missing.
 std::string_view DecodeVarName(std::string_view message, const wire::Source& source);
-void DecodeVar(std::string_view message, const wire::Source& source, VarDesc& var);
+// Returns whether a dim is below -1. Such a dim counts as unknown, because old exporters multiplied
+// unknown dims.
+bool DecodeVar(std::string_view message, const wire::Source& source, VarDesc& var);
 // With `say_parameter`, a persistable variable records whether it is a parameter.
 void EncodeVar(int field_number, const VarDesc& var, bool say_parameter, wire::Encoder& out);
 

@@ -1,33 +1,32 @@
 // Colours of ops: muted ones by family, or a scale from cool to hot by cost.
 
-// The first family whose pattern matches the type (without "_grad") is the op's family.
+// Each colour with its label and the families of ops (the folders of operators/) that have it. Types
+// of no family, such as those of op libraries, have the last.
 const families = [
-  ['input and output', 'io', /^(input|output|feed|fetch|read|save|load|print|py_reader).*$/],
-  ['fused', 'fused', /^fused_(images|elementwise)/],
-  ['control flow', 'control', /^(while|conditional_block|select_|recurrent|call|static_rnn|write_to_array|read_from_array|lod_array|array_|lod_rank|.*_to_array|array_to|shrink_rnn|max_sequence_len|is_empty|increment|assert)/],
-  ['update', 'update', /^(sgd|momentum|adam|adamw|adamax|adagrad|adadelta|rmsprop|ftrl|lamb|lars|decayed|merged_|dpsgd|average_|update_loss_scaling|check_finite|proximal|rprop|nadam|radam|distributed_)/],
-  ['convolution', 'convolution', /^(depthwise_)?conv|deformable|im2sequence|row_conv|sequence_conv/],
-  ['product', 'product', /^(mul|matmul|bmm|fc|dot|mv|addmm|.*attention|einsum|bilinear_tensor)/],
-  ['recurrent and sequence', 'sequence', /^(lstm|gru|rnn|cudnn_lstm|sequence_|lookup_table|embedding|warpctc|ctc|linear_chain_crf|crf|beam_search|edit_distance|fusion_)/],
-  ['normalization', 'normalization', /norm|^lrn|^dropout|data_norm/],
-  ['loss and metric', 'loss', /entropy|loss|^accuracy|^auc|^mean$|metric|^huber|^kldiv|precision/],
-  ['pooling and resizing', 'pooling', /pool|interp|^pad|unpool|pixel_shuffle|roi_|grid_sampl|prior_box|anchor|nms|box/],
-  ['activation', 'activation', /^(relu|sigmoid|tanh|gelu|leaky|elu|selu|swish|silu|hard_|softmax|log_softmax|softplus|softsign|mish|prelu|brelu|clip|exp|log|sqrt|rsqrt|square|abs|maxout|erf|logsigmoid|stanh|thresholded|tanh_shrink|softshrink|sign|sin|cos|floor|ceil|round|reciprocal|pow)/],
-  ['shape and movement', 'shape', /^(reshape|transpose|concat|split|slice|strided|squeeze|unsqueeze|flatten|expand|tile|stack|unstack|gather|scatter|shape|flip|roll|assign|cast|shuffle|unbind|one_hot|index|take|meshgrid|tril|triu|where|size|share_data|memcpy|transfer|set_value|broadcast|coalesce)/],
-  ['constant and random', 'constant', /^(fill_|range|linspace|uniform_random|gaussian|truncated_gaussian|randint|randperm|bernoulli|eye|assign_value|sampling|multinomial|lod_reset)/],
-  ['arithmetic', 'arithmetic', /./],
+  ['input and output', 'io', ['io']],
+  ['between ranks', 'collective', ['collective']],
+  ['control flow', 'control', ['control']],
+  ['update', 'update', ['update']],
+  ['convolution and pooling', 'convolution', ['conv']],
+  ['product', 'product', ['matmul', 'linalg', 'ml']],
+  ['recurrent and sequence', 'sequence', ['rnn', 'sequence']],
+  ['normalization', 'normalization', ['norm']],
+  ['loss and metric', 'loss', ['loss', 'metric']],
+  ['detection', 'detection', ['detection']],
+  ['activation', 'activation', ['activation']],
+  ['shape and movement', 'shape', ['tensor', 'text']],
+  ['random', 'random', ['random']],
+  ['arithmetic', 'arithmetic', ['elementwise', 'reduce', 'quantize']],
 ];
 
 const familyByType = new Map();
-function familyOf(type) {
-  let family = familyByType.get(type);
-  if (!family) {
-    const base = type.replace(/(_grad)+$|_gradients$/, '');
-    family = families.find(([, , pattern]) => pattern.test(base));
-    familyByType.set(type, family);
+function readFamilies(opTypes) {
+  for (const [type, {family}] of Object.entries(opTypes)) {
+    const found = families.find(([, , names]) => names.includes(family));
+    if (found) familyByType.set(type, found);
   }
-  return family;
 }
+const familyOf = (type) => familyByType.get(type) || families[families.length - 1];
 
 // The page's colours from the style sheet, for the current theme.
 function readPalette() {

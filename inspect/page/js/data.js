@@ -3,6 +3,7 @@
 async function readPageData() {
   const data = await readHolder();
   bare(data.op_types);
+  readFamilies(data.op_types);
   data.programs.forEach(bareMaps);
   return data;
 }

@@ -526,6 +526,29 @@ TEST(Activation, GradientConstraints) {
   }
 }
 
+// Version 0 of two ops computed something else for some attrs (leaky_relu.C5, hard_shrink.C5).
+TEST(Activation, AttrsOfOlderVersions) {
+  const auto problem = [](const char* type, const char* attr, float value,
+                          std::optional<ProgramDesc::OpVersions> versions) {
+    ProgramDesc program;
+    program.Root().Var("x").SetShape({2});
+    program.Root().Var("y");
+    program.Root().AppendOp(type, {{"X", {"x"}}}, {{"Out", {"y"}}}, {{attr, value}});
+    program.SetOpVersions(std::move(versions));
+    const auto problems = Verify(program, DefaultOps());
+    return problems.empty() ? "" : problems[0].message;
+  };
+  const ProgramDesc::OpVersions old = {{"conv2d", 1}};
+  for (const auto& [type, attr, value] : {std::tuple{"leaky_relu", "alpha", -0.5f},
+                                          std::tuple{"leaky_relu", "alpha", 2.f},
+                                          std::tuple{"hard_shrink", "threshold", -1.f}}) {
+    EXPECT_NE(problem(type, attr, value, old).find(std::string(type) + ".C5"), std::string::npos);
+    EXPECT_EQ(problem(type, attr, value, std::nullopt), "");
+    EXPECT_EQ(problem(type, attr, value, ProgramDesc::OpVersions{{type, 1}}), "");
+    EXPECT_EQ(problem(type, attr, 0.5f, old), "");
+  }
+}
+
 TEST(Activation, PowConstraints) {
   OpTest("pow").RandomInput("X", {2}).RandomInput("FactorTensor", {2}).ExpectError("pow.C1");
   OpTest("pow")

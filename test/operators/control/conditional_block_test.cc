@@ -1,5 +1,7 @@
+#include <coracle/executor/executor.h>
 #include <coracle/layers/builder.h>
 #include <coracle/test/completeness.h>
+#include <coracle/test/error_of.h>
 #include <coracle/test/op_test.h>
 
 namespace coracle::conditional_block_test {
@@ -31,6 +33,63 @@ TEST(ConditionalBlock, TakenOrNot) {
     const auto& y = std::get<Tensor>(env.at(net.y.name()));
     EXPECT_EQ(y.data<double>()[0], taken ? 1 : 0.5);
     EXPECT_EQ(y.data<double>()[1], taken ? -4.5 : -1.5);
+  }
+}
+
+TEST(BranchError, StopsTheRun) {
+  OpTest("branch_error")
+      .Attr("message", std::string("no such branch"))
+      .ExpectError("no such branch");
+}
+
+TEST(BranchError, OnlyIfItsBranchIsTaken) {
+  ProgramDesc main, startup;
+  Builder net(main, startup);
+  const Variable x = net.Data("x", {2}), p = net.Data("p", {1}, DType::kBool);
+  const Variable y = net.Scale(x, {.scale = 2.0f});
+  If(net, p, [&] {
+    main.Block(main.NumBlocks() - 1)
+        .AppendOp(OpDesc("branch_error", {}, {}, {{"message", std::string("taken")}}));
+  });
+  for (const bool taken : {false, true}) {
+    Scope scope;
+    PreparedProgram step = Executor().Prepare(main, {"x", "p"}, {y.name()});
+    const std::vector<Tensor> feeds = {Tensor::Of<float>({2}, {1, 2}),
+                                       Tensor::Full<bool>({1}, taken)};
+    if (taken)
+      EXPECT_THROW(step.Run(scope, feeds), Error);
+    else
+      EXPECT_EQ(step.Run(scope, feeds)[0].data<float>()[1], 4);
+  }
+}
+
+// An op that cannot run fails the run only if its branch is taken; no pass runs it earlier.
+TEST(ConditionalBlock, ImpossibleBranch) {
+  for (const bool frozen : {false, true}) {
+    ProgramDesc program;
+    BlockDesc& root = program.Root();
+    for (const char* name : {"w", "x", "y"}) root.Var(name).SetShape({2, 3});
+    root.Var("w").SetPersistable(true);
+    root.Var("p").SetMeta({VarType::kLoDTensor, DType::kBool, {1}, 0});
+    root.Var("scopes").SetType(VarType::kStepScopes);
+    root.AppendOp("scale", {{"X", {"x"}}}, {{"Out", {"y"}}}, {{"scale", 2.0f}});
+    BlockDesc& block = program.AppendBlock(root);
+    block.Var("i").SetDType(DType::kInt64);
+    block.AppendOp("top_k_v2", {{"X", {frozen ? "w" : "x"}}}, {{"Out", {"y"}}, {"Indices", {"i"}}},
+                   {{"k", 1000}});
+    root.AppendOp("conditional_block", {{"Cond", {"p"}}, {"Input", {"x", "w"}}},
+                  {{"Out", {"y"}}, {"Scope", {"scopes"}}},
+                  {{"sub_block", BlockRef{1}}, {"is_scalar_condition", true}});
+    Scope scope;
+    std::vector<Tensor> feeds = {Tensor::Of<float>({2, 3}, {1, 2, 3, 4, 5, 6}),
+                                 Tensor::Full<bool>({1}, false)};
+    scope.Set("w", feeds[0]);
+    PreparedProgram step = frozen ? Executor().PrepareOwning(program, scope, {"x", "p"}, {"y"})
+                                  : Executor().Prepare(program, {"x", "p"}, {"y"});
+    EXPECT_EQ(step.Run(scope, feeds)[0].data<float>()[5], 12);
+    feeds[1] = Tensor::Full<bool>({1}, true);
+    const std::string error = ErrorOf([&] { step.Run(scope, feeds); });
+    EXPECT_NE(error.find("top_k_v2"), std::string::npos) << error;
   }
 }
 

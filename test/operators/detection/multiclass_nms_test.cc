@@ -59,6 +59,21 @@ TEST(MulticlassNms, Values) {
       .Expect("Out", {4, 6}, Rows({Row(0, .9, 0), Row(0, .9, 1), Row(2, .7, 2), Row(2, .6, 1)}));
 }
 
+// As with attr nms_threshold of 0.4 in Values.
+TEST(MulticlassNms, ThresholdOfATensor) {
+  Nms("multiclass_nms3", 0.2f, 2, -1)
+      .Attr("background_label", 1)
+      .Input("BBoxes", {1, 4, 4}, kBoxes)
+      .Input("Scores", {1, 3, 4}, {.9, .9, .9, .9, .5, .8, .6, .25, .5, .6, .7, .1})
+      .Input("NmsThreshold", {1}, {0.4})
+      .Expect("Out", {4, 6}, Rows({Row(0, .9, 0), Row(0, .9, 1), Row(2, .7, 2), Row(2, .6, 1)}));
+  Nms("multiclass_nms3", 0.2f, 2, -1)
+      .Input("BBoxes", {1, 4, 4}, kBoxes)
+      .Input("Scores", {1, 1, 4}, {.9, .9, .9, .9})
+      .Input("NmsThreshold", {2}, {0.4, 0.4})
+      .ExpectError("multiclass_nms3.C6");
+}
+
 TEST(MulticlassNms, Images) {
   Doubles boxes = kBoxes;
   boxes.insert(boxes.end(), kBoxes.begin(), kBoxes.end());

@@ -48,8 +48,38 @@ TEST(Bitwise, BroadcastAndEdges) {
   OpTest("bitwise_not").IntInput("X", {}, {0}).InPlace("X", "Out").Expect("Out", {}, {-1});
 }
 
+TEST(Bitwise, Shifts) {
+  const std::vector<int64_t> by = {0, 1, 7, 8, 100, -1};
+  for (DType dtype : {DType::kInt8, DType::kUInt8}) {
+    const bool is_signed = dtype == DType::kInt8;
+    OpTest("bitwise_left_shift")
+        .IntInput("X", {6}, {5, 67, 3, 1, 1, 1}, dtype)
+        .IntInput("Y", {6}, by, dtype)
+        .Expect("Out", {6}, {5, is_signed ? -122. : 134., is_signed ? -128. : 128., 0, 0, 0});
+    OpTest("bitwise_right_shift")
+        .IntInput("X", {6}, {5, 67, 127, 127, 127, 127}, dtype)
+        .IntInput("Y", {6}, by, dtype)
+        .Expect("Out", {6}, {5, 33, 0, 0, 0, 0});
+  }
+  for (bool arithmetic : {true, false}) {
+    OpTest("bitwise_right_shift")
+        .Attr("is_arithmetic", arithmetic)
+        .IntInput("X", {4}, {-128, -128, -1, -1}, DType::kInt8)
+        .IntInput("Y", {4}, {1, 7, 8, -1}, DType::kInt8)
+        .Expect("Out", {4},
+                {arithmetic ? -64. : 64., arithmetic ? -1. : 1., arithmetic ? -1. : 0,
+                 arithmetic ? -1. : 0});
+  }
+  OpTest wide("bitwise_left_shift");
+  wide.TensorInput("X", Tensor::Of<uint64_t>({3}, {1, 3, 1}))
+      .TensorInput("Y", Tensor::Of<uint64_t>({3}, {63, 63, 64}));
+  EXPECT_TRUE(BitEqual(wide.Output("Out"),
+                       Tensor::Of<uint64_t>({3}, {uint64_t{1} << 63, uint64_t{1} << 63, 0})));
+}
+
 TEST(Bitwise, Constraints) {
-  for (const char* name : {"bitwise_and", "bitwise_or", "bitwise_xor"}) {
+  for (const char* name :
+       {"bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_left_shift", "bitwise_right_shift"}) {
     const std::string type = name;
     OpTest(type).IntInput("X", {2}, {1, 2}).IntInput("Y", {3}, {1, 2, 3}).ExpectError(type + ".C3");
     OpTest(type)

@@ -67,4 +67,29 @@ TEST(Compare, Constraints) {
   }
 }
 
+TEST(Compare, UInt64AndStrings) {
+  const uint64_t big = uint64_t{1} << 63;
+  const Tensor x = Tensor::Of<uint64_t>({3}, {big, 1, 5}),
+               y = Tensor::Of<uint64_t>({3}, {1, big, 5});
+  const auto expect = [&](const char* type, const std::vector<double>& wanted) {
+    OpTest(type).TensorInput("X", x).TensorInput("Y", y).Expect("Out", {3}, wanted);
+  };
+  expect("less_than", {0, 1, 0});
+  expect("less_equal", {0, 1, 1});
+  expect("greater_than", {1, 0, 0});
+  expect("greater_equal", {1, 0, 1});
+  expect("equal", {0, 0, 1});
+  const std::vector<std::string> words = {"a", "", "ab"}, one = {"a"};
+  for (const bool equal : {true, false}) {
+    OpTest(equal ? "equal" : "not_equal")
+        .TensorInput("X", Tensor::OfStrings({3}, words))
+        .TensorInput("Y", Tensor::OfStrings({1}, one))
+        .Expect("Out", {3}, {equal ? 1. : 0., equal ? 0. : 1., equal ? 0. : 1.});
+  }
+  OpTest("less_than")
+      .TensorInput("X", Tensor::OfStrings({3}, words))
+      .TensorInput("Y", Tensor::OfStrings({1}, one))
+      .ExpectError("less_than: the op takes no strings");
+}
+
 }  // namespace coracle::compare_test

@@ -1,5 +1,5 @@
+#include <coracle/framework/op/check/run_rules.h>
 #include <coracle/framework/op/op_context.h>
-#include <coracle/framework/op/run_rules.h>
 #include <coracle/test/op_test.h>
 
 namespace coracle::elementwise_grad_test {

@@ -1,6 +1,6 @@
 #include <coracle/backward/backward.h>
 #include <coracle/executor/executor.h>
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/test/completeness.h>
 #include <coracle/test/op_test.h>

@@ -1,5 +1,5 @@
 #include <coracle/backward/backward.h>
-#include <coracle/framework/op/interpreter.h>
+#include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/tensor/rng.h>
 #include <coracle/operators/random/drop.h>

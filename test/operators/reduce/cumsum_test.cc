@@ -75,4 +75,24 @@ TEST(Cumsum, C1_Axis) {
   OpTest("cumsum").Attr("axis", 1).Input("X", {1}, {1}).ExpectError("cumsum.C1");
 }
 
+TEST(Cumsum, AxisTensor) {
+  for (const int64_t axis : {0, 1, -1, -2}) {
+    const bool columns = axis == 0 || axis == -2;
+    OpTest("cumsum")
+        .Input("X", {2, 3}, {1, 2, 3, 4, 5, 6})
+        .IntInput("AxisTensor", {1}, {axis})
+        .Expect("Out", {2, 3},
+                columns ? ListOf<double>{1, 2, 3, 5, 7, 9} : ListOf<double>{1, 3, 6, 4, 9, 15})
+        .CheckGradient({"X"});
+  }
+  OpTest("cumsum").Input("X", {1}, {1}).IntInput("AxisTensor", {1}, {1}).ExpectError("cumsum.C1");
+}
+
+TEST(Cumsum, C2_AxisTensor) {
+  OpTest("cumsum")
+      .Input("X", {1}, {1})
+      .IntInput("AxisTensor", {2}, {0, 0})
+      .ExpectError("cumsum.C2");
+}
+
 }  // namespace coracle::cumsum_test

@@ -307,4 +307,18 @@ TEST(ReduceGrad, GradientWithoutDims) {
   }
 }
 
+TEST(Reduce, UInt64) {
+  const uint64_t big = uint64_t{1} << 63;
+  const auto reduced = [&](const char* type) {
+    OpTest op(type);
+    op.TensorInput("X", Tensor::Of<uint64_t>({3}, {big, 3, big + 2})).Attr("reduce_all", true);
+    return op.Output("Out").Item<uint64_t>();
+  };
+  EXPECT_EQ(reduced("reduce_sum"), 5u);
+  EXPECT_EQ(reduced("reduce_prod"), 0u);
+  EXPECT_EQ(reduced("reduce_max"), big + 2);
+  EXPECT_EQ(reduced("reduce_min"), 3u);
+  EXPECT_THROW(reduced("reduce_mean"), Error);
+}
+
 }  // namespace coracle::reduce_test

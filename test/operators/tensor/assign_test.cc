@@ -83,6 +83,24 @@ TEST(AssignValue, Values) {
       .ExpectDType("Out", DType::kInt64);
 }
 
+// Programs since Paddle 2.5 have one attr for all types.
+TEST(AssignValue, Scalars) {
+  const auto op = [](DType dtype, std::vector<Scalar> values) {
+    OpTest test("assign_value");
+    test.Attr("shape", std::vector<int32_t>{static_cast<int32_t>(values.size())})
+        .Attr("dtype", static_cast<int32_t>(dtype))
+        .Attr("values", std::move(values));
+    return test;
+  };
+  op(DType::kFloat32, {Scalar{1.5}, Scalar{-2.0}}).Expect("Out", {2}, {1.5, -2});
+  op(DType::kInt64, {Scalar{int64_t{1} << 60}, Scalar{int64_t{-3}}})
+      .Expect("Out", {2}, {1152921504606846976.0, -3})
+      .ExpectDType("Out", DType::kInt64);
+  op(DType::kBool, {Scalar{true}, Scalar{false}})
+      .Expect("Out", {2}, {1, 0})
+      .ExpectDType("Out", DType::kBool);
+}
+
 TEST(AssignValue, Constraints) {
   auto op = [](std::vector<int32_t> shape, DType dtype) {
     OpTest test("assign_value");
@@ -93,6 +111,15 @@ TEST(AssignValue, Constraints) {
   op({-1, 2}, DType::kFloat32).ExpectError("assign_value.C1");
   op({2}, DType::kFloat16).ExpectError("assign_value.C2");
   op({3}, DType::kFloat32).ExpectError("assign_value.C3");
+}
+
+TEST(AssignValue, Strings) {
+  using Texts = std::vector<std::string>;
+  OpTest op("assign_value");
+  op.Attr("dtype", static_cast<int32_t>(DType::kString))
+      .Attr("shape", std::vector<int32_t>{2, 1})
+      .Attr("string_values", Texts{"a", ""});
+  EXPECT_EQ(op.Output("Out").Strings(), (Texts{"a", ""}));
 }
 
 }  // namespace coracle::assign_test

@@ -75,6 +75,13 @@ TEST(ExpandAsV2, Values) {
       .CheckGradient({"X"})
       .CheckHigherGradients();
   OpTest("expand_as_v2").Attr("target_shape", Ints{1}).Input("X", {}, {7}).Expect("Out", {1}, {7});
+  // Y gives the shape, and target_shape does not matter.
+  OpTest("expand_as_v2")
+      .Attr("target_shape", Ints{-1, 5})
+      .Input("X", {2, 1}, {1, 2})
+      .Input("Y", {2, 2}, {0, 0, 0, 0})
+      .Expect("Out", {2, 2}, {1, 1, 2, 2})
+      .CheckGradient({"X"});
 }
 
 TEST(ExpandAsV2, Constraints) {

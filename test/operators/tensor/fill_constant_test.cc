@@ -153,4 +153,12 @@ TEST(FillAnyLike, C1_UnknownDType) {
   OpTest("fill_any_like").Attr("dtype", 77).Input("X", {1}, {1}).ExpectError("fill_any_like.C1");
 }
 
+TEST(FillConstant, AllBitsOfUInt64) {
+  OpTest op("fill_constant");
+  op.Attr("dtype", static_cast<int32_t>(DType::kUInt64))
+      .Attr("shape", std::vector<int64_t>{2})
+      .Attr("str_value", std::string("18446744073709551615"));
+  EXPECT_TRUE(BitEqual(op.Output("Out"), Tensor::Of<uint64_t>({2}, {UINT64_MAX, UINT64_MAX})));
+}
+
 }  // namespace coracle::fill_constant_test

@@ -38,6 +38,24 @@ TEST(Reshape, Values) {
   }
 }
 
+TEST(Reshape, AllowZero) {
+  for (const std::string type : {"reshape", "reshape2"}) {
+    const auto op = [&](const Ints& shape) {
+      return OpTest(type).Attr("allow_zero", true).Attr("shape", shape);
+    };
+    op({0, 3}).Input("X", {4, 0}, {}).Expect("Out", {0, 3}, {});
+    op({2, -1}).Input("X", {1, 4}, {1, 2, 3, 4}).Expect("Out", {2, 2}, {1, 2, 3, 4});
+    OpTest(type)
+        .Attr("allow_zero", true)
+        .Input("X", {2, 0}, {})
+        .IntInput("Shape", {3}, {5, 0, 1})
+        .Expect("Out", {5, 0, 1}, {});
+    op({0, 3}).Input("X", {1, 3}, {1, 2, 3}).ExpectError(type + ".C6");
+    // Any number would do in place of -1.
+    op({0, -1}).Input("X", {0}, {}).ExpectError(type + ".C4");
+  }
+}
+
 TEST(Reshape, ShapeTensorsWin) {
   OpTest("reshape2")
       .Attr("shape", Ints{6})

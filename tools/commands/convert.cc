@@ -1,0 +1,170 @@
+#include <coracle/convert/onnx.h>
+#include <coracle/convert/pir.h>
+#include <coracle/edit/paddle_fields.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/tools/command_limits.h>
+#include <coracle/tools/commands.h>
+#include <coracle/tools/convert_caffe.h>
+#include <coracle/tools/convert_tensors.h>
+#include <coracle/tools/flags.h>
+#include <coracle/tools/model_files.h>
+#include <coracle/tools/program_input.h>
+#include <coracle/tools/run_input.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace coracle::tools {
+namespace {
+
+struct ConvertFlags {
+  std::string compat = {};
+  std::string params = {};
+  int32_t opset = 17;
+  LimitFlags limits = {};
+  CaffeFlags caffe = {};
+};
+
+Fields<ConvertFlags> ConvertFields() {
+  return Fields<ConvertFlags>("")
+      .Add("compat", &ConvertFlags::compat,
+           "`paddle`: removes everything that only Coracle understands, and lists it")
+      .Add("params", &ConvertFlags::params,
+           "`PATH` of the parameters: a directory, a combined file or a training snapshot")
+      .Add("opset", &ConvertFlags::opset, "`NUMBER` of the opset of an ONNX model")
+      .Inline(&ConvertFlags::caffe, CaffeFields())
+      .Inline(&ConvertFlags::limits, LimitFields());
+}
+
+constexpr size_t kMaxNames = 8;
+
+// Lists names, cut to the first ones: "h, fc_0.w_0 and 3 more".
+std::string Names(const std::vector<std::string>& names) {
+  std::vector<std::string> shown;
+  for (size_t i = 0; i < std::min(names.size(), kMaxNames); ++i) shown.push_back(Shown(names[i]));
+  const size_t more = names.size() - shown.size();
+  return Join(shown, ", ") + (more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+// Prints to standard error what the conversion dropped, and what Paddle cannot run.
+void TellLosses(const std::vector<LeftOut>& left_out, const ProgramDesc& program) {
+  for (const LeftOut& lost : left_out) {
+    const std::string of = lost.of.empty() ? "" : " of " + Names(lost.of);
+    LogMessage(lost.matters ? MessageLevel::kWarning : MessageLevel::kInfo,
+               fmt::format("left out: {}{}", lost.what, of));
+  }
+  std::vector<std::string> types;
+  for (const auto& [type, count] : OpsUnknownToPaddle(program))
+    types.push_back(fmt::format("{} ({})", type, count));
+  if (types.empty()) return;
+  LogMessage(MessageLevel::kWarning,
+             "Paddle has no op of these types and cannot run the program: " + Names(types));
+}
+
+// Writes the program and its parameters, from --params or next to the program, as an ONNX model.
+void WriteOnnx(const ConvertFlags& flags, const std::string& in, const std::string& out) {
+  if (!flags.compat.empty()) throw UsageError("--compat is for programs, and OUT is an ONNX model");
+  const ModelFiles model = ReadModel(in, flags.params);
+  if (!model.has_values) {
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("{} has no parameters next to it, but an ONNX model holds them; "
+                            "--params=DIR or --params=FILE gives them",
+                            Shown(in)));
+  }
+  RefuseOwnFiles(model.read, {out});
+  OnnxExportOptions options;
+  options.opset = flags.opset;
+  ExportOnnx(out, model.program, model.values, options);
+}
+
+// Saves the parameters of a model in another format, where readers of OUT look for them.
+void SaveValues(const ModelFiles& model, const std::string& out) {
+  const std::vector<std::string> names = PersistableNames(model.program);
+  const std::string path = ParametersFileOf(out);
+  if (names.empty()) return;
+  if (path.empty()) {
+    LogMessage(MessageLevel::kWarning,
+               fmt::format("{} is written without parameters; a .pdmodel file has them next to it",
+                           Quote(out, 300)));
+    return;
+  }
+  SaveCombined(model.values, names, path);
+}
+
+int RunConvertTensors(const ConvertFlags& flags, const std::string& in, const std::string& out) {
+  if (!IsTensorFileName(out)) {
+    throw UsageError(
+        fmt::format("{} holds tensors: OUT must be a file of tensors too (.npz, .safetensors, "
+                    ".pdiparams, ...), got {}",
+                    Quote(in, 300), Quote(out, 300)));
+  }
+  if (!flags.compat.empty()) throw UsageError("--compat is for programs");
+  ConvertTensors(in, out, flags.params);
+  return 0;
+}
+
+int RunConvert(const Args& args, const ConvertFlags& flags) {
+  if (!args.empty() && IsCaffeText(args[0])) return ConvertCaffe(args, flags.caffe);
+  RequireArgs(args, 2, 2, "IN and OUT");
+  if (flags.opset < kLeastOnnxOpset || flags.opset > kLatestOnnxOpset) {
+    throw UsageError(fmt::format("--opset lies between {} and {}, got {}", kLeastOnnxOpset,
+                                 kLatestOnnxOpset, flags.opset));
+  }
+  const CommandLimits limits(flags.limits, CommandLimits::Time::kCommand);
+  const bool to_directory = args[1].ends_with('/');
+  // Any other OUT needs a program: reading the directory says that it holds none.
+  const bool joins = IsParameterDirectory(args[0]) && IsParametersName(args[1]);
+  if ((to_directory || joins) && !flags.compat.empty())
+    throw UsageError("--compat is for programs, and OUT holds parameters");
+  if (joins) return JoinParameterFiles(args[0], flags.params, args[1]), 0;
+  if (to_directory) {
+    SplitParameters(args[0], flags.params, args[1].substr(0, args[1].size() - 1));
+    return 0;
+  }
+  if (IsOnnx(args[1])) return WriteOnnx(flags, args[0], args[1]), 0;
+  const bool holds_tensors = IsTensorFileName(args[0]) && !IsPirFile(args[0]);
+  if (holds_tensors || IsTensorFileName(args[1])) return RunConvertTensors(flags, args[0], args[1]);
+  if (!flags.params.empty()) throw UsageError("--params needs an OUT of tensors or ONNX");
+  RequireProgramName("OUT", args[1]);
+  if (!flags.compat.empty() && flags.compat != "paddle")
+    throw UsageError("--compat is paddle, got " + Quote(flags.compat));
+  ModelFiles model;
+  if (IsOnnx(args[0]) || IsPirFile(ProgramFile(args[0])))
+    model = ReadModel(args[0], "");
+  else
+    model.program = ReadAnyProgram(args[0]);
+  ProgramDesc& program = model.program;
+  if (flags.compat == "paddle") TellLosses(KeepPaddleFields(program), program);
+  if (model.has_values) SaveValues(model, args[1]);
+  WriteProgram(program, args[1]);
+  return 0;
+}
+
+}  // namespace
+
+Command ConvertCommand() {
+  return MakeCommand(
+      {"convert",
+       "rewrites a program as binary (.pb, .pdmodel), text (.pbtxt, .txt) or ONNX (.onnx), and "
+       "files of tensors",
+       "convert IN OUT [--compat=paddle] [--params=PATH] [--opset=17], or convert TEXT.prototxt "
+       "[WEIGHTS.caffemodel] OUT",
+       "  coracle convert inference.pdmodel model.pbtxt\n"
+       "  coracle convert model.pbtxt model.pb      # text when OUT ends in .pbtxt or .txt\n"
+       "  coracle convert train.pb train.pdmodel --compat=paddle   # for Paddle and Netron\n"
+       "  coracle convert inference.pdmodel model.onnx   # with the parameters next to it\n"
+       "  coracle convert model.onnx model.pdmodel       # and model.pdiparams\n"
+       "  coracle convert inference.json model.pdmodel   # from Paddle 3 to the format of Paddle "
+       "2\n"
+       "  coracle convert inference.pdmodel inference.safetensors   # its parameters by name\n"
+       "  coracle convert values.npz values.safetensors\n"
+       "  coracle convert inference.pdmodel params/      # a file for each parameter\n"
+       "  coracle convert params inference.pdiparams     # and back to one file\n"
+       "  coracle convert lenet_train_test.prototxt lenet.pbtxt      # from Caffe to model text\n"
+       "  coracle convert deploy.prototxt net.caffemodel net.pdmodel\n"
+       "  coracle convert lenet_solver.prototxt job.pbtxt --data_dir=mnist\n"},
+      ConvertFields(), RunConvert);
+}
+
+}  // namespace coracle::tools

@@ -1,0 +1,10 @@
+#pragma once
+// Signals of the command.
+
+namespace coracle::tools {
+
+// Lets signals that end the process remove temporary files first. Ignores SIGPIPE: a write to a
+// closed pipe is an error instead. Leaves an ignored signal ignored, as nohup's SIGHUP.
+void HandleSignals();
+
+}  // namespace coracle::tools
