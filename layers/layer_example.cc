@@ -116,9 +116,17 @@ constexpr Hint kHints[] = {
     {"one_hot_v2", "[-1] dtype: int64", "depth: 10"},
     {"pool3d", "[-1, 3, 8, 8, 8]", "pooling_type: \"max\" ksize: [2, 2, 2] strides: [2, 2, 2]"},
     {"randint", "", "shape: [4, 8] low: 0 high: 10"},
+    {"regex_full_match", "[-1] dtype: string", "pattern: \"a.*\""},
     {"roll", "[-1, 8]", "shifts: 1 axis: 1"},
+    {"round_to_format", "[-1, 8]", "format: \"float8e4m3fn\""},
     {"shard_index", "[-1, 1] dtype: int64", "index_num: 20 nshards: 2 shard_id: 0"},
     {"spp", "[-1, 3, 32, 32]", "pyramid_height: 3 pooling_type: \"max\""},
+    {"string_concat", "[-1] dtype: string; [-1] dtype: string", ""},
+    {"string_normalize", "[-1] dtype: string", ""},
+    {"string_split", "[-1] dtype: string", ""},
+    {"svm", "[-1, 2]", "support_vectors: [1, 2] coefficients: 1 rho: 0"},
+    {"tfidf_vectorizer", "[-1, 8] dtype: int64",
+     "ngram_counts: 0 ngram_indexes: [0, 1] pool_int64s: [4, 7]"},
 };
 
 // Possible types of an input, the most usual first.

@@ -203,12 +203,7 @@ void ResizeGradGradient(GradientContext& g) {
 }
 
 void Declare(OpDef& def) {
-  def.Constraint("C1", "axis must lie in [-rank, rank)")
-      .Constraint("C2", "Size must be one number, not negative")
-      .Constraint("C3", "Scale must be one float64, Region two")
-      .Constraint("C4", "X must be float32 or float64 unless mode is nearest")
-      .Constraint("C5", "an axis without elements cannot get any")
-      .Input("Size", "int32 or int64 tensor [1]: the length of the axis in Out")
+  def.Input("Size", "int32 or int64 tensor [1]: the length of the axis in Out")
       .OptionalInput("Scale",
                      "tensor [1]: positions are multiples of 1 / Scale, not of the ratio "
                      "of the lengths")
@@ -234,6 +229,11 @@ void Register(OpRegistry& ops) {
       OpDef("resize_axis")
           .Doc("Out = X resized along one axis to Size elements, by the rules of ONNX's Resize; "
                "other axes are kept. Not in Paddle.")
+          .Constraint("C1", "axis must lie in [-rank, rank)")
+          .Constraint("C2", "Size must be one number, not negative")
+          .Constraint("C3", "Scale must be one float64, Region two")
+          .Constraint("C4", "X must be float32 or float64 unless mode is nearest")
+          .Constraint("C5", "an axis without elements cannot get any")
           .Input("X", "tensor of any dtype")
           .Output("Out", "the resized tensor")
           .Apply(Declare)
@@ -252,11 +252,12 @@ void Register(OpRegistry& ops) {
           .Apply(Declare)
           .NoGradientTo({"X"})
           .KernelTypeFrom("Out@GRAD")
+          .ConstraintsOf("resize_axis", {"C1", "C2", "C3", "C4", "C5"})
           .Constraint("C6", "Out@GRAD must have Out's shape and dtype")
-              .Infer([](InferContext& ctx) {
-                RequireOutGrad(ctx, "C6", ResizedOut(ctx));
-                ctx.SetOutput("X@GRAD", ctx.Input("X"));
-              })
+          .Infer([](InferContext& ctx) {
+            RequireOutGrad(ctx, "C6", ResizedOut(ctx));
+            ctx.SetOutput("X@GRAD", ctx.Input("X"));
+          })
           .Gradient(ResizeGradGradient)
           .Reference(ResizeGrad<float>, ResizeGrad<double>));
 }

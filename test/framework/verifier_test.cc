@@ -215,6 +215,32 @@ TEST(Verify, UnknownAttrsAreNotes) {
   EXPECT_NO_THROW(VerifyOrThrow(s.program, Ops()));
 }
 
+// Attrs that change the result in later versions of Paddle, and that the op does not have here.
+TEST(Verify, UnknownAttrsThatMatterAreErrors) {
+  const auto severity_with = [](const char* type, NamedAttr attr) {
+    ProgramDesc program;
+    BlockDesc& root = program.Root();
+    for (const char* name : {"x", "y"}) {
+      VarDesc& var = root.Var(name);
+      var.SetDType(DType::kFloat32);
+      var.SetShape({2});
+    }
+    root.Var("x").SetPersistable(true);
+    root.AppendOp(type, {{"X", {"x"}}}, {{"Out", {"y"}}}, {std::move(attr)});
+    for (const VerifyProblem& problem : Verify(program, DefaultOps()))
+      if (problem.rule == "unknown_attr") return problem.severity;
+    ADD_FAILURE() << type << ": no problem";
+    return VerifyProblem::Severity::kNote;
+  };
+  using Severity = VerifyProblem::Severity;
+  EXPECT_EQ(severity_with("thresholded_relu", {"value", 0.5f}), Severity::kError);
+  EXPECT_EQ(severity_with("thresholded_relu", {"value", 0.f}), Severity::kNote);
+  EXPECT_EQ(severity_with("round", {"decimals", int32_t{2}}), Severity::kError);
+  EXPECT_EQ(severity_with("round", {"decimals", std::string("2")}), Severity::kError);
+  EXPECT_EQ(severity_with("histogram", {"density", true}), Severity::kError);
+  EXPECT_EQ(severity_with("histogram", {"density", false}), Severity::kNote);
+}
+
 TEST(Verify, NotesNeverHideErrorsNorBecomeThem) {
   Sample s;
   for (int i = 0; i < 2000; ++i) s.Copy("x", "y", {{"unheard_of", 1.f}});

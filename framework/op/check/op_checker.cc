@@ -1,6 +1,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/training_stage.h>
 #include <coracle/framework/op/check/attr_limits.h>
+#include <coracle/framework/op/check/refused_ops.h>
 #include <coracle/framework/op/context/inner_gradient.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/recomputed.h>
@@ -165,7 +166,7 @@ class OpChecker {
       else if (const CommonAttr* common = FindCommonAttr(attr.name))
         CheckType(common->name, common->type, attr.value);
       else if (!IsIgnoredAttr(attr.name))
-        UnknownAttr(attr.name);
+        UnknownAttr(attr);
     }
     for (const AttrDef& def : def_.attrs) {
       if (!def.default_value && !op_.HasAttr(def.name)) {
@@ -174,9 +175,25 @@ class OpChecker {
     }
   }
 
-  void UnknownAttr(const std::string& name) {
+  void UnknownAttr(const NamedAttr& attr) {
+    const RefusedAttr* refused = FindRefusedAttr(def_.type, attr.name);
+    if (refused && !IsNumber(attr.value, refused->neutral)) {
+      Add(Severity::kError, "unknown_attr",
+          fmt::format("attr {} is not supported: leave it out, or give it the value {}",
+                      Quote(attr.name), refused->neutral));
+      return;
+    }
     Add(Severity::kNote, "unknown_attr",
-        fmt::format("attr {} is not known and ignored{}", Quote(name), Hint(name, def_.attrs)));
+        fmt::format("attr {} is not known and ignored{}", Quote(attr.name),
+                    Hint(attr.name, def_.attrs)));
+  }
+
+  static bool IsNumber(const Attribute& value, double number) {
+    Attribute converted;
+    return ConvertAttribute(value, AttrType::kFloat64, &converted)
+               ? std::get<double>(converted) == number
+               : ConvertAttribute(value, AttrType::kBoolean, &converted) &&
+                     std::get<bool>(converted) == (number != 0);
   }
 
   void CheckType(const char* name, AttrType type, const Attribute& value) {

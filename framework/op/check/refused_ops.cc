@@ -110,6 +110,20 @@ const RefusedOp* FindRefusedOp(std::string_view type) {
   return found != std::end(kRefused) && found->type == type ? found : nullptr;
 }
 
+const RefusedAttr* FindRefusedAttr(std::string_view type, std::string_view attr) {
+  static constexpr RefusedAttr kRefused[] = {
+      {"histogram", "density", 0},
+      {"kldiv_loss", "log_target", 0},
+      {"max_pool2d_with_index", "ceil_mode", 0},
+      {"max_pool3d_with_index", "ceil_mode", 0},
+      {"round", "decimals", 0},
+      {"thresholded_relu", "value", 0},
+  };
+  for (const RefusedAttr& refused : kRefused)
+    if (refused.type == type && refused.attr == attr) return &refused;
+  return nullptr;
+}
+
 std::string DescribeMissingOp(std::string_view type, const std::vector<std::string>& known) {
   if (const RefusedOp* refused = FindRefusedOp(type))
     return fmt::format("op type {} is refused: {}", Quote(type), refused->reason);

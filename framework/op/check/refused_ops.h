@@ -1,6 +1,6 @@
 #pragma once
 // Known op types of Paddle that Coracle refuses: they need other processes, other devices, or the
-// process that saved the program, so no kernel could do their work here.
+// process that saved the program, so no kernel could do their work here. Attrs that it refuses.
 
 #include <span>
 #include <string>
@@ -18,6 +18,14 @@ struct RefusedOp {
 // then treated like any other op.
 std::span<const RefusedOp> RefusedOps();
 const RefusedOp* FindRefusedOp(std::string_view type);  // nullptr for all other types
+
+// An attr that changes what an op of Paddle computes, and that the op does not have here. An op may
+// hold it with the value that changes nothing.
+struct RefusedAttr {
+  std::string_view type, attr;
+  double neutral;  // 0 and 1 for booleans
+};
+const RefusedAttr* FindRefusedAttr(std::string_view type, std::string_view attr);  // or nullptr
 
 // For messages about a type that a registry lacks: "op type 'send' is refused: needs other
 // processes (parameter server)", or "unknown op type 'clipp'; did you mean clip?". Suggests only

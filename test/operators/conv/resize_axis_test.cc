@@ -73,7 +73,8 @@ TEST(ResizeAxis, Gradients) {
   Row("linear", "half_pixel", 2)
       .Attr("antialias", true)
       .CheckGradient({"X"})
-      .CheckSecondGradient({"X"});
+      .CheckSecondGradient({"X"})
+      .CheckHigherGradients();
   Row("linear", "tf_crop_and_resize", 3)
       .Attr("extrapolation_value", 9.f)
       .TensorInput("Region", Tensor::Of<double>({2}, {0.5, 1.5}))
