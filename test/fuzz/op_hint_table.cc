@@ -217,6 +217,11 @@ constexpr OpHint kSmooth[] = {
     {"cumsum", "X[a,b]", "axis=0|-1"},
     {"reduce_sum reduce_mean", "X[a,b,c]", "dim=[0]|[-1]|[0,2]|[1] in_dtype=-1 out_dtype=-1"},
     {"reduce_prod", "X[a,b]", "dim=[0]|[1] in_dtype=-1 out_dtype=-1"},
+    {"resize_axis", "X[v,d] Size:i<v[1]", "axis=0|1|-1 mode=nearest|linear|cubic"},
+};
+
+// Besides the smooth ones.
+constexpr OpHint kOther[] = {
     {"map_values", "X[a,b]",
      "keys_strings=[] keys_int64s=[] keys_float64s=[] values_strings=[] values_int64s=[] "
      "values_float64s=[] has_default=true"},
@@ -245,10 +250,6 @@ constexpr OpHint kSmooth[] = {
     {"warpctc", "Logits[t,b,3] Label:i<2[b,2] LogitsLength:i<t[b] LabelLength:i<2[b]",
      "blank=2 norm_by_times=false"},
     {"select_output", "X Mask:i<2[1]", "", [](OpDraft& d) { d.outputs["Out"] = 2; }},
-};
-
-// Besides the smooth ones.
-constexpr OpHint kOther[] = {
     {"merge_lod_tensor merge_lod_tensor_infer", "X[n,d] Mask:b[n,1] InTrue[k,d] InFalse[m,d]",
      "level=0"},
     {"elementwise_add elementwise_sub elementwise_mul elementwise_div elementwise_max "

@@ -177,6 +177,13 @@ Attribute ParseAttr(const std::string& text, AttrType type, const std::map<char,
       return std::vector<int64_t>(list.begin(), list.end());
     case AttrType::kFloats:
       return std::vector<float>(list.begin(), list.end());
+    case AttrType::kFloat64s:
+      return list;
+    case AttrType::kStrings: {
+      std::vector<std::string> words = Split(inner, ',');
+      std::erase(words, "");
+      return words;
+    }
     case AttrType::kScalars: {
       std::vector<Scalar> scalars;
       for (const double value : list) scalars.push_back({value});
