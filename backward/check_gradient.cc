@@ -58,32 +58,34 @@ double ExplainedError(const std::function<double(double)>& f, double slope, doub
 }
 
 // The central difference of f that best matches the expected slope. It agrees if the relative error
-// is within the tolerance, or if it is small and the arithmetic explains it. An explanation is only
-// believed to a thousandth, or where both numbers are 0 within it: a kink could explain anything.
+// is within the tolerance. Otherwise the step with the smallest explained error decides: it agrees
+// if that error explains the difference and is at most a thousandth of the slope, or if both slopes
+// are smaller than the noise. A larger one proves nothing: near a kink it could explain any
+// difference.
 Difference BestDifference(double expected, const std::function<double(double)>& f,
                           double tolerance) {
   constexpr double kBelieved = 1e-3;
   Difference best;
-  double noise = -1;
   for (double step : kSteps) {
-    const double plus = f(step), minus = f(-step);
-    const double slope = (plus - minus) / (2 * step);
+    const double plus = f(step), minus = f(-step), slope = (plus - minus) / (2 * step);
     if (!std::isfinite(slope)) continue;
-    const double size = std::max(std::abs(plus), std::abs(minus));
-    const double error = ErrorOf(expected, slope, size);
-    double allowed = tolerance;
-    bool agrees = error <= tolerance;
-    if (!agrees) {
-      if (noise < 0) noise = std::max(NoiseOf(f), 1e-16 * size);
-      const double explained = ExplainedError(f, slope, step, noise);
-      const double larger = std::max(std::abs(expected), std::abs(slope));
-      if (explained <= kBelieved * larger || larger <= 10 * noise / step) {
-        allowed = std::max(allowed, explained / std::max(larger, 1e-300));
-        agrees = std::abs(expected - slope) <= explained;
-      }
-    }
-    if (error < best.error || (agrees && !best.agrees)) best = {slope, error, allowed, agrees};
-    if (agrees) break;
+    const double error = ErrorOf(expected, slope, std::max(std::abs(plus), std::abs(minus)));
+    if (error < best.error) best = {slope, error, tolerance, error <= tolerance};
+    if (best.agrees) return best;
+  }
+  const double noise = std::max(NoiseOf(f), 1e-16 * std::abs(f(0)));
+  double least = HUGE_VAL;
+  for (double step : kSteps) {
+    const double plus = f(step), minus = f(-step), slope = (plus - minus) / (2 * step);
+    if (!std::isfinite(slope)) continue;
+    const double explained = ExplainedError(f, slope, step, noise);
+    if (explained >= least) continue;
+    least = explained;
+    const double larger = std::max(std::abs(expected), std::abs(slope));
+    const bool decides = explained <= kBelieved * larger || larger <= 10 * noise / step;
+    best = {slope, ErrorOf(expected, slope, std::max(std::abs(plus), std::abs(minus))),
+            std::max(tolerance, explained / std::max(larger, 1e-300)),
+            decides && std::abs(expected - slope) <= explained};
   }
   return best;
 }

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 
 namespace coracle {
 namespace {
@@ -25,13 +26,13 @@ Impl& Held(const std::unique_ptr<Impl>& impl) {
 struct PreparedProgram::Impl {
   std::shared_ptr<const CompiledProgram> compiled;
   ExecutionState state;
+  StringArena strings;               // of a run; the frames of `root` point into it
   std::unique_ptr<Activation> root;  // its frames are charged to state.limits
   uint64_t step = 0;
   std::shared_ptr<ResourceLimits> outer;  // the limits around state.limits
   uint64_t traced_in = 0;                 // id of the last recording trace
   int64_t traced_runs = 0;                // runs recorded in that trace
   FrozenGuard::Watch frozen;
-  StringArena strings;  // of a run
 
   explicit Impl(std::shared_ptr<const CompiledProgram> program) : compiled(std::move(program)) {
     state.profile = compiled->options().profile;
@@ -71,8 +72,16 @@ struct PreparedProgram::Impl {
 
   void EndStrings() {
     if (!strings.used()) return;
-    root->ForEachFrame([](Frame& frame) { frame.OwnStrings(); });
+    std::exception_ptr error;
+    root->ForEachFrame([&](Frame& frame) {
+      try {
+        frame.OwnStrings();
+      } catch (...) {
+        error = std::current_exception();
+      }
+    });
     strings.Clear();
+    if (error) std::rethrow_exception(error);
   }
 
   const std::vector<Tensor>& RunRoot(std::span<const Tensor> feeds) {

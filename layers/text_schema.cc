@@ -22,6 +22,7 @@ constexpr std::pair<const char*, int> kDTypes[] = {
     {"uint8", 20},      {"bool", 0},        {"FP32", 5},       {"FP64", 6},
     {"FP16", 4},        {"BF16", 22},       {"INT64", 3},      {"INT32", 2},
     {"INT16", 1},       {"INT8", 21},       {"UINT8", 20},     {"BOOL", 0},
+    {"uint64", 19},     {"SIZE_T", 19},     {"string", 25},    {"STRING", 25},
     {"complex64", 23},  {"complex128", 24}, {"COMPLEX64", 23}, {"COMPLEX128", 24},
     {"unspecified", -1}};
 

@@ -94,9 +94,11 @@ Fields<CompileFlags> CompileFields(bool with_profile) {
       .Add("tune", &CompileFlags::tune,
            "time an op's kernels and choose the fastest, which slows down the start")
       .Add("flush_subnormals", &CompileFlags::flush_subnormals,
-           "treat numbers below 1.2e-38 (float64: 2.3e-308) as 0; processors are slow with them")
+           "treat numbers below 1.2e-38 (float64: 2.3e-308) as 0, because processors are slow "
+           "with them; --noflush_subnormals computes with them")
       .Add("shape_warnings", &CompileFlags::shape_warnings,
-           "warn if a feed or a parameter has another shape than the program declares")
+           "warn if a feed or a parameter has another shape than the program declares; "
+           "--noshape_warnings does not")
       .Add("seed", &CompileFlags::seed, "seed of random ops, unless the program sets one")
       .Inline(&CompileFlags::limits, RunLimitFields());
 }

@@ -78,7 +78,8 @@ std::string TextCell(std::string_view text) {
   if (text.find_first_of("\r\n") != text.npos)
     ThrowInvalid(fmt::format("the text {} has a line end, which no csv file keeps; npz and json do",
                              Quote(text)));
-  return Cell(std::string(text));
+  // Quoted, because a line without a character is no row.
+  return text.empty() ? "\"\"" : Cell(std::string(text));
 }
 
 template <class T>

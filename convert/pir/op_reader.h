@@ -38,7 +38,8 @@ bool ReadSpecial(ProgramBuilder& builder, const Op& op);
 std::vector<std::string> SpecialOps();
 
 // The elements of a constant or of a list of constants, if they are known and few.
-std::optional<std::vector<int64_t>> KnownIntegers(const ValuePtr& value);
+std::optional<std::vector<int64_t>> KnownIntegers(ProgramBuilder& builder, const Op& op,
+                                                  const ValuePtr& value);
 std::optional<double> KnownNumber(const ValuePtr& value);
 // The attr of `op` as the type that the counterpart declares. With `saturate`, an int64 beyond
 // int32 becomes the nearest int32.

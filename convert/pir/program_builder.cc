@@ -11,6 +11,8 @@
 namespace coracle::pir {
 namespace {
 
+constexpr size_t kMaxCopies = 1 << 20;
+
 // Whether `block` is `inner` or one of the blocks around it.
 bool Encloses(const BlockDesc* block, const BlockDesc* inner) {
   for (; inner; inner = inner->parent())
@@ -34,9 +36,10 @@ bool IsOne(const Shape& shape) {
 }
 
 // The value of a constant as text that keeps all its digits.
-std::string FillText(DType dtype, double value) {
-  if (IsFloating(dtype)) return fmt::format("{}", value);
-  return fmt::format("{}", static_cast<int64_t>(value));
+std::string FillText(const Constant& constant) {
+  if (constant.exact) return fmt::format("{}", *constant.exact);
+  if (IsFloating(constant.dtype)) return fmt::format("{}", *constant.fill);
+  return fmt::format("{}", static_cast<int64_t>(*constant.fill));
 }
 
 }  // namespace
@@ -87,6 +90,7 @@ void ProgramBuilder::Refuse(const Op& op, const std::string& why) const {
 ProgramDesc ProgramBuilder::Build(const Block& block) {
   if (!block.arguments.empty())
     throw Error(ErrorCode::kDataLoss, source_ + ": the outermost block has arguments");
+  in_place_.emplace(block);
   NameFetches(block);
   ReadOps(block);
   if (fetches_.empty())
@@ -104,7 +108,7 @@ void ProgramBuilder::NameFetches(const Block& block) {
   for (const Op& op : block.ops) {
     if (op.name != "pd_op.fetch" || op.operands.size() != 1) continue;
     const std::string name = TextOf(op, "name");
-    if (!name.empty()) fetch_names_.emplace(op.operands[0], name);
+    if (!name.empty() && !IsShared(op.operands[0])) fetch_names_.emplace(op.operands[0], name);
   }
 }
 
@@ -121,6 +125,7 @@ std::vector<ValuePtr> ProgramBuilder::ReadOps(const Block& block) {
         return values;
       }
       ReadOp(op);
+      if (const auto pair = InPlaceOf(op)) WriteBack(op, *pair);
       if (!op.layer.empty()) {
         for (size_t k = before; k < writer_.block().NumOps(); ++k)
           writer_.block().op(k).SetAttr(kOpNamescopeAttr, op.layer);
@@ -161,10 +166,40 @@ ValuePtr ProgramBuilder::Operand(const Op& op, size_t i) const {
 
 void ProgramBuilder::Define(const Op& op, const Result& result, ValuePtr value) {
   if (result.id == 0) return;  // an optional result that is absent
+  if (value->constant && IsShared(result.id)) {
+    // An op changes it in place, so it is no constant.
+    if (value->var.empty()) Materialize(*value);
+    value->constant.reset();
+  }
   if (!values_.emplace(result.id, std::move(value)).second) {
     throw Error(ErrorCode::kDataLoss,
                 fmt::format("{}: the value {} is defined twice", PlaceOf(op), result.id));
   }
+}
+
+// Lets the readers of the operand see the result of an op that works in place. Most operands have
+// no such reader.
+void ProgramBuilder::WriteBack(const Op& op, const InPlace& pair) {
+  if (const std::string why = in_place_->WhyNot(op); !why.empty()) Refuse(op, why);
+  const int64_t id = op.results[pair.result].id;
+  if (!IsShared(id)) return;
+  ValuePtr target = Operand(op, pair.operand);
+  if (target->type.kind == Type::Kind::kList && !target->items.empty()) target = target->items[0];
+  const auto result = values_.find(id);
+  if (result == values_.end()) Refuse(op, "its result has no counterpart");
+  const std::string from = VarOf(op, result->second), to = VarOf(op, target);
+  const Type &old = target->type, &now = result->second->type;
+  if (old.kind != now.kind || old.dtype != now.dtype || !old.shape.CompatibleWith(now.shape)) {
+    Refuse(op, fmt::format("it changes its operand {} in place from {} {} to {} {}, and an op "
+                           "reads that operand later",
+                           pair.operand, ToString(old.dtype), old.shape.ToString(),
+                           ToString(now.dtype), now.shape.ToString()));
+  }
+  VarDesc& var = writer_.Var(to).desc();
+  const VarMeta declared = var.meta();
+  writer_.Append("assign", {{"X", {from}}}, {{"Out", {to}}});
+  var.SetMeta(declared);
+  result->second = target;
 }
 
 void ProgramBuilder::DefineArgument(const Op& op, const Result& argument, ValuePtr value) {
@@ -180,9 +215,18 @@ std::string ProgramBuilder::VarOf(const Op& op, const ValuePtr& value) {
 
 std::vector<std::string> ProgramBuilder::VarsOf(const Op& op, const ValuePtr& value) {
   if (value->type.kind != Type::Kind::kList) return {VarOf(op, value)};
+  CountCopies(op, value->items.size());
   std::vector<std::string> names;
   for (const ValuePtr& item : value->items) names.push_back(VarOf(op, item));
   return names;
+}
+
+void ProgramBuilder::CountCopies(const Op& op, size_t count) {
+  copies_ += count;
+  if (copies_ <= kMaxCopies) return;
+  Refuse(op, fmt::format("up to this op, the ops of the program read more than {} tensors and "
+                         "numbers in lists",
+                         kMaxCopies));
 }
 
 // Appends the constant to the block where the file defines it, so that all its readers see it.
@@ -197,7 +241,7 @@ void ProgramBuilder::Materialize(Value& value) {
                  {{"shape", constant.shape.ToVector()},
                   {"dtype", dtype},
                   {"value", static_cast<float>(*constant.fill)},
-                  {"str_value", FillText(constant.dtype, *constant.fill)}});
+                  {"str_value", FillText(constant)}});
   } else {
     AttrList attrs = {{"shape", ToInt32(constant.shape.ToVector(), "a size")}, {"dtype", dtype}};
     if (constant.dtype == DType::kInt64)
@@ -255,8 +299,10 @@ void ProgramBuilder::AddOutput(const Op& op) {
   std::string var = VarOf(op, value);
   const std::string wanted = TextOf(op, "name");
   // A parameter or an input keeps its name, and a value that is fetched twice has one already.
-  if (!wanted.empty() && var != wanted) {
-    const std::string name = FreeName(wanted);
+  // A later op may change a shared value.
+  const bool copy = IsShared(op.operands[0]);
+  if (copy || (!wanted.empty() && var != wanted)) {
+    const std::string name = FreeName(wanted.empty() ? var : wanted);
     writer_.Into(name, "assign", {{"X", {var}}});
     var = name;
   }

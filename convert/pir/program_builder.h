@@ -1,6 +1,7 @@
 #pragma once
 // Writes the ops of a parsed program of Paddle 3 into a ProgramDesc.
 
+#include <coracle/convert/pir/in_place.h>
 #include <coracle/convert/pir/model_json.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
@@ -20,7 +21,8 @@ namespace coracle::pir {
 struct Constant {
   DType dtype = DType::kFloat32;
   Shape shape;
-  std::optional<double> fill;     // of all elements; else:
+  std::optional<double> fill;     // of all elements; else: integers
+  std::optional<int64_t> exact;   // `fill` of an integer type, with all its digits
   std::vector<int64_t> integers;  // the elements
 };
 
@@ -62,6 +64,9 @@ class ProgramBuilder {
   // The variable of a tensor; of a list, those of its items.
   std::string VarOf(const Op& op, const ValuePtr& value);
   std::vector<std::string> VarsOf(const Op& op, const ValuePtr& value);
+  // Counts elements of a list or constant that an op gets a copy of. A file of n bytes could ask
+  // for n * n of them.
+  void CountCopies(const Op& op, size_t count);
   // Makes the result another name of `value`.
   void Define(const Op& op, const Result& result, ValuePtr value);
   // Declares a variable of the result's type in the current block.
@@ -89,6 +94,8 @@ class ProgramBuilder {
   std::string UniqueName(const std::string& hint);
   VarDesc& AddNamed(const Op& op, const std::string& name);
   void Materialize(Value& value);
+  void WriteBack(const Op& op, const InPlace& pair);
+  bool IsShared(int64_t id) const { return in_place_ && in_place_->Shared(id); }
   void Settle(const Op& op, const std::string& name, const Type& type);
   void FitRank(const Op& op, const std::string& name, const Shape& shape);
   void FitDType(const Op& op, const std::string& name, DType dtype);
@@ -99,6 +106,8 @@ class ProgramBuilder {
   std::string source_;
   ProgramDesc program_;
   Writer writer_;
+  std::optional<InPlacePlan> in_place_;
+  size_t copies_ = 0;
   std::unordered_map<int64_t, ValuePtr> values_;
   std::unordered_map<int64_t, std::string> fetch_names_;  // of values that are fetched
   // Of all blocks. A look-up in each block would take quadratic time.

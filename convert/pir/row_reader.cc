@@ -92,6 +92,28 @@ std::string PlainText(const Attribute& value) {
   return ToString(value);
 }
 
+std::optional<std::vector<int64_t>> IntegersOf(const ValuePtr& value) {
+  std::vector<int64_t> known;
+  if (value->type.kind == Type::Kind::kList) {
+    for (const ValuePtr& item : value->items) {
+      const auto one = IntegersOf(item);
+      if (!one || one->size() != 1) return std::nullopt;
+      known.push_back(one->front());
+    }
+    return known;
+  }
+  if (!value->constant) return std::nullopt;
+  const Constant& constant = *value->constant;
+  if (!constant.fill) return constant.integers;
+  if (!constant.shape.IsKnown() || constant.shape.numel() > kMaxKnown) return std::nullopt;
+  const auto count = static_cast<size_t>(constant.shape.numel());
+  if (constant.exact) return std::vector<int64_t>(count, *constant.exact);
+  const double fill = *constant.fill;
+  const bool integer = fill >= -0x1p63 && fill < 0x1p63 && std::trunc(fill) == fill;
+  if (!integer) return std::nullopt;
+  return std::vector<int64_t>(count, static_cast<int64_t>(fill));
+}
+
 class RowReader {
  public:
   RowReader(ProgramBuilder& builder, const Op& op, const Row& row)
@@ -151,11 +173,12 @@ class RowReader {
     switch (attr->type) {
       case AttrType::kInts:
       case AttrType::kLongs:
-        if (auto known = KnownIntegers(value)) return SetAttr(setting.attr, setting.name, *known);
+        if (auto known = KnownIntegers(builder_, op_, value))
+          return SetAttr(setting.attr, setting.name, *known);
         return false;
       case AttrType::kInt:
       case AttrType::kLong:
-        if (auto known = KnownIntegers(value); known && known->size() == 1)
+        if (auto known = KnownIntegers(builder_, op_, value); known && known->size() == 1)
           return SetAttr(setting.attr, setting.name, known->front());
         return false;
       default:
@@ -245,34 +268,28 @@ class RowReader {
 
 }  // namespace
 
-std::optional<std::vector<int64_t>> KnownIntegers(const ValuePtr& value) {
-  std::vector<int64_t> known;
-  if (value->type.kind == Type::Kind::kList) {
-    for (const ValuePtr& item : value->items) {
-      const auto one = KnownIntegers(item);
-      if (!one || one->size() != 1) return std::nullopt;
-      known.push_back(one->front());
-    }
-    return known;
-  }
-  if (!value->constant) return std::nullopt;
-  const Constant& constant = *value->constant;
-  if (!constant.fill) return constant.integers;
-  const double fill = *constant.fill;
-  const bool integer = fill >= -0x1p63 && fill < 0x1p63 && std::trunc(fill) == fill;
-  if (!integer || !constant.shape.IsKnown() || constant.shape.numel() > kMaxKnown)
-    return std::nullopt;
-  return std::vector<int64_t>(static_cast<size_t>(constant.shape.numel()),
-                              static_cast<int64_t>(fill));
-}
-
 std::optional<double> KnownNumber(const ValuePtr& value) {
   if (!value->constant) return std::nullopt;
   const Constant& constant = *value->constant;
-  if (constant.fill && constant.shape.IsKnown() && constant.shape.numel() == 1)
-    return constant.fill;
-  if (constant.integers.size() == 1) return static_cast<double>(constant.integers[0]);
-  return std::nullopt;
+  std::optional<int64_t> integer;
+  if (constant.fill) {
+    if (!constant.shape.IsKnown() || constant.shape.numel() != 1) return std::nullopt;
+    if (!constant.exact) return constant.fill;
+    integer = constant.exact;
+  } else if (constant.integers.size() == 1) {
+    integer = constant.integers[0];
+  }
+  // A double holds no larger integer exactly.
+  if (!integer || *integer > (int64_t{1} << 53) || *integer < -(int64_t{1} << 53))
+    return std::nullopt;
+  return static_cast<double>(*integer);
+}
+
+std::optional<std::vector<int64_t>> KnownIntegers(ProgramBuilder& builder, const Op& op,
+                                                  const ValuePtr& value) {
+  std::optional<std::vector<int64_t>> known = IntegersOf(value);
+  if (known) builder.CountCopies(op, known->size());
+  return known;
 }
 
 Attribute ConvertTo(const ProgramBuilder& builder, const Op& op, const std::string& name,

@@ -75,6 +75,15 @@ DType ConstantType(const ProgramBuilder& builder, const Op& op) {
   return type.dtype;
 }
 
+// The attribute if it holds an integer.
+std::optional<int64_t> IntegerAttr(const Op& op, const char* name) {
+  const Attribute* value = op.Find(name);
+  if (!value) return std::nullopt;
+  if (const auto* small = std::get_if<int32_t>(value)) return *small;
+  if (const auto* large = std::get_if<int64_t>(value)) return *large;
+  return std::nullopt;
+}
+
 // full(shape, value), and full_(output, shape, value), whose operands after the output are
 // attributes too.
 void ReadFull(ProgramBuilder& builder, const Op& op) {
@@ -90,11 +99,18 @@ void ReadFull(ProgramBuilder& builder, const Op& op) {
     constant.shape = Shape(dims);
   }
   if (!constant.shape.IsKnown()) builder.Refuse(op, "its shape is unknown");
-  const double fill = Get<double>(builder, op, "value", 0);
-  if (!IsFloating(constant.dtype) && !(fill >= -0x1p63 && fill < 0x1p63))
+  const bool floats = IsFloating(constant.dtype);
+  double fill = 0;
+  if (const std::optional<int64_t> integer = IntegerAttr(op, "value"); integer && !floats) {
+    constant.exact = integer;
+    fill = static_cast<double>(*integer);
+  } else {
+    fill = Get<double>(builder, op, "value", 0);
+  }
+  if (!floats && !constant.exact && !(fill >= -0x1p63 && fill < 0x1p63))
     builder.Refuse(op, fmt::format("its value {} is beyond the range of int64", fill));
   if (IsComplex(constant.dtype)) builder.Refuse(op, "a complex constant");
-  constant.fill = IsFloating(constant.dtype) ? fill : std::trunc(fill);
+  constant.fill = floats ? fill : std::trunc(fill);
   builder.Define(op, result, NewConstant(builder, std::move(constant)));
 }
 
@@ -202,12 +218,27 @@ void ReadTakeOne(ProgramBuilder& builder, const Op& op) {
 
 // --- reductions ---
 
+// The operand. Paddle's sum and prod cast it before they add up: to `dtype`, or bool and integers
+// to int64, which is the type of the result.
+std::string Summands(ProgramBuilder& builder, const Op& op) {
+  const ValuePtr x = Needed(builder, op, 0);
+  const std::string name = op.ShortName();
+  const Type& result = OnlyResult(builder, op).type;
+  if ((name != "sum" && name != "prod") || result.kind != Type::Kind::kTensor)
+    return builder.VarOf(op, x);
+  const int32_t dtype = Get<int32_t>(builder, op, "dtype", -1);
+  if (dtype >= 0) return Cast(builder, op, x, static_cast<DType>(dtype));
+  const bool whole = x->type.dtype == DType::kBool || IsInteger(x->type.dtype);
+  return whole && IsInteger(result.dtype) ? Cast(builder, op, x, result.dtype)
+                                          : builder.VarOf(op, x);
+}
+
 // An empty list of axes means all.
 void ReadReduction(ProgramBuilder& builder, const Op& op) {
   AllowAttrs(builder, op, {"axis", "keepdim", "dtype", "reduce_all"});
   std::vector<int64_t> axes = GetInts(builder, op, "axis");
   if (!op.Find("axis") && op.operands.size() > 1) {
-    const auto known = KnownIntegers(Needed(builder, op, 1));
+    const auto known = KnownIntegers(builder, op, Needed(builder, op, 1));
     if (!known) builder.Refuse(op, "its operand axis must be a constant");
     axes = *known;
   }
@@ -218,8 +249,7 @@ void ReadReduction(ProgramBuilder& builder, const Op& op) {
   }
   const int32_t dtype = Get<int32_t>(builder, op, "dtype", -1);
   if (dtype >= 0) attrs.push_back({"out_dtype", dtype});
-  builder.Append(op, "reduce_" + op.ShortName(),
-                 {{"X", {builder.VarOf(op, Needed(builder, op, 0))}}}, {{"Out", 0}},
+  builder.Append(op, "reduce_" + op.ShortName(), {{"X", {Summands(builder, op)}}}, {{"Out", 0}},
                  std::move(attrs));
 }
 
@@ -331,7 +361,7 @@ void ReadSetValue(ProgramBuilder& builder, const Op& op) {
       continue;
     }
     const ValuePtr bounds = Needed(builder, op, next++);
-    if (const auto known = KnownIntegers(bounds))
+    if (const auto known = KnownIntegers(builder, op, bounds))
       attrs.push_back({name, *known});
     else if (bounds->type.kind == Type::Kind::kList)
       inputs.push_back({slot, builder.VarsOf(op, bounds)});

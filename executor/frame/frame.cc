@@ -60,7 +60,7 @@ Frame::Frame(std::shared_ptr<const Plan> plan, const Cells& cells, BlockCaller& 
 Frame::~Frame() {
   try {
     OwnStrings();
-  } catch (const Error&) {  // the variable has no value then
+  } catch (const std::exception&) {  // a variable whose strings find no memory is empty now
   }
 }
 

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
 
 namespace coracle::inline internal {
 namespace {
@@ -78,7 +79,17 @@ void ScopeBinding::FindWritten(const Scope& scope) {
 }
 
 void ScopeBinding::OwnStrings() {
-  for (const VarValue* held : written_) internal::OwnStrings(const_cast<VarValue&>(*held));
+  std::exception_ptr error;
+  for (const VarValue* held : written_) {
+    auto& value = const_cast<VarValue&>(*held);
+    try {
+      internal::OwnStrings(value);
+    } catch (...) {
+      if (!error) error = std::current_exception();
+      value = std::monostate();  // its elements would point to bytes that are freed
+    }
+  }
+  if (error) std::rethrow_exception(error);
 }
 
 bool ScopeBinding::Writes(const void* data, size_t bytes) const {

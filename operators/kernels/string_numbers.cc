@@ -1,4 +1,5 @@
 #include <coracle/framework/base/error.h>
+#include <coracle/framework/base/subnormals.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/framework/tensor/string_arena.h>
@@ -96,16 +97,32 @@ std::string TextOf(T value) {
   ThrowInvalid(fmt::format("cast: the text {} spells no number", Quote(std::string(text))));
 }
 
-// Parses all of `text` (without a sign); nullopt if it is no number. Numbers out of range become
-// infinite or 0.
+// The power of ten of a number's first digit that is not 0. `text` spells a decimal number.
+int64_t DecimalExponent(std::string_view text) {
+  const size_t e = std::min(text.find_first_of("eE"), text.size());
+  const std::string_view digits = text.substr(0, e);
+  const auto point = static_cast<int64_t>(std::min(digits.find('.'), digits.size()));
+  const auto first = static_cast<int64_t>(std::min(digits.find_first_not_of("0."), digits.size()));
+  const int64_t place = first < point ? point - first - 1 : point - first;
+  if (e == text.size()) return place;
+  std::string_view written = text.substr(e + 1);
+  if (written.starts_with('+')) written.remove_prefix(1);
+  int64_t exponent = 0;
+  const auto [end, error] =
+      std::from_chars(written.data(), written.data() + written.size(), exponent);
+  constexpr int64_t kLarge = int64_t{1} << 40;  // beyond any length of a text
+  if (error != std::errc()) exponent = written.starts_with('-') ? -kLarge : kLarge;
+  return place + std::clamp(exponent, -kLarge, kLarge);
+}
+
+// Parses all of `text` (without a sign). Returns false if it is no number. Numbers out of range
+// become infinite or 0.
 template <class T>
 bool ParseFloat(std::string_view text, T* value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *value);
   if (end != text.data() + text.size() || text.empty()) return false;
   if (error != std::errc::result_out_of_range) return error == std::errc();
-  const size_t e = text.find_first_of("eE");
-  const bool small = e == text.npos ? text[0] == '0' || text[0] == '.' : text[e + 1] == '-';
-  *value = small ? T(0) : std::numeric_limits<T>::infinity();
+  *value = DecimalExponent(text) < 0 ? T(0) : std::numeric_limits<T>::infinity();
   return true;
 }
 
@@ -165,6 +182,7 @@ void DispatchNumber(DType dtype, F&& f) {
 
 void NumbersToStrings(DType dtype, const void* from, int64_t n, StringRef* to) {
   StringArena& arena = StringArena::OfRun();
+  const ScopedSubnormals exact(false);  // a text says the number that is there
   DispatchNumber(dtype, [&]<class T>() {
     const T* values = static_cast<const T*>(from);
     for (int64_t i = 0; i < n; ++i) to[i] = arena.Add(TextOf(values[i]));
@@ -172,6 +190,7 @@ void NumbersToStrings(DType dtype, const void* from, int64_t n, StringRef* to) {
 }
 
 void StringsToNumbers(const StringRef* from, int64_t n, DType dtype, void* to) {
+  const ScopedSubnormals exact(false);
   DispatchNumber(dtype, [&]<class T>() {
     T* values = static_cast<T*>(to);
     for (int64_t i = 0; i < n; ++i) values[i] = NumberIn<T>(from[i].view());

@@ -1,3 +1,4 @@
+#include <coracle/framework/base/subnormals.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/ml/forest.h>
@@ -48,6 +49,8 @@ KernelOf<T> EnsembleReference(const PrepareContext& ctx) {
   const std::shared_ptr<const Forest> forest = std::move(made);
   const TensorArg voted = ctx.Scratch(DType::kBool, {forest->targets});
   return [=](Workspace& ws) {
+    // A split next to 0 may be subnormal, and 0 is a common feature.
+    const ScopedSubnormals exact(false);
     const T* row = ws.Data<const T>(x);
     T* result = ws.Data<T>(out);
     bool* has = ws.Data<bool>(voted);

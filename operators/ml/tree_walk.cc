@@ -4,6 +4,7 @@
 // advance together, as many steps as the deepest way has.
 
 #include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/base/subnormals.h>
 #include <coracle/operators/ml/forest.h>
 
 #include <algorithm>
@@ -258,6 +259,8 @@ Kernel MakeKernel(std::shared_ptr<const WalkForest<T>> forest, const TensorArg& 
   for (int32_t depth : forest->depths) steps += depth + 2;
   const int64_t grain = std::max<int64_t>(1, 10000 / steps / kLanes) * kLanes;
   return [=](Workspace& ws) {
+    // A split next to 0 may be subnormal, and 0 is a common feature.
+    const ScopedSubnormals exact(false);
     const T* in = ws.Data<const T>(x);
     T* results = ws.Data<T>(out);
     ParallelFor(out.shape[0], grain, [&](int64_t begin, int64_t end) {

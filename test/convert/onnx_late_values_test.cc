@@ -195,6 +195,121 @@ TEST(OnnxLateValues, Scatter) {
          {2, 3}, {1, 2, 3, 4, 5, 6});
 }
 
+// An index outside of its axis is in another row of the flat data.
+TEST(OnnxLateValues, ScatterOutsideOfAnAxis) {
+  const auto elements = [&](int64_t index, bool open) {
+    OneNode node("ScatterElements", 18,
+                 {kSix, Tensor::Of<int64_t>({1, 1}, {index}), F({1, 1}, {9})});
+    return node.Set("axis", int64_t{1}).Feed(0, open).Feed(1, open).Feed(2, open);
+  };
+  const auto slices = [&](const Integers& index, const char* reduction, bool open) {
+    const auto depth = static_cast<int64_t>(index.size());
+    const Tensor updates = depth == 1 ? F({1, 3}, {9, 9, 9}) : F({1}, {9});
+    OneNode node("ScatterND", 18, {kSix, Tensor::Of<int64_t>({1, depth}, index), updates});
+    return node.Set("reduction", std::string(reduction)).Feed(0, open).Feed(1).Feed(2, open);
+  };
+  for (const bool open : {false, true}) {
+    Expect(elements(2, open), {2, 3}, {1, 2, 9, 4, 5, 6});
+    Expect(elements(-3, open), {2, 3}, {9, 2, 3, 4, 5, 6});
+    for (const int64_t index : {3, 5, -4}) {
+      const std::string why = elements(index, open).Refusal();
+      EXPECT_NE(why.find("outside [0, 3)"), std::string::npos) << index << ": " << why;
+    }
+    for (const char* reduction : {"none", "add", "mul", "max"}) {
+      EXPECT_EQ(slices({1, 2}, reduction, open).Refusal(), "");
+      EXPECT_EQ(slices({-2, -3}, reduction, open).Refusal(), "");
+      for (const Integers& index : {Integers{0, 3}, {1, -4}, {-3, 5}, {2, -3}, {2}, {-3}})
+        EXPECT_NE(slices(index, reduction, open).Refusal(), "") << reduction;
+    }
+    Expect(slices({-1, 1}, "none", open), {2, 3}, {1, 2, 3, 4, 9, 6});
+  }
+  // Indices that are longer than the data along another axis.
+  const Tensor two = Tensor::Of<int64_t>({2, 1}, {0, 0});
+  EXPECT_NE(Late("ScatterElements", 18, {F({1, 3}, {1, 2, 3}), two, F({2, 1}, {7, 8})})
+                .Set("axis", int64_t{1})
+                .Refusal(),
+            "");
+}
+
+TEST(OnnxLateValues, PadThatRemovesTooMuch) {
+  const auto pad = [](const Numbers& x, const Integers& pads) {
+    return Late("Pad", 13, {Row(x), I(pads)}, {1});
+  };
+  const auto known = [](const Numbers& x, const Integers& pads) {
+    return OneNode("Pad", 13, {Row(x), I(pads)}).Feed(0, true);
+  };
+  for (const auto& node : {+pad, +known}) {
+    Expect(node({1, 2}, {-2, 3}), {3}, {0, 0, 0});
+    Expect(node({1, 2}, {3, -2}), {3}, {0, 0, 0});
+    Expect(node({1, 2, 3}, {-1, -1}), {1}, {2});
+    Expect(node({1, 2}, {-1, -1}), {0}, {});
+    EXPECT_NE(node({1}, {-2, 3}).Refusal(), "");
+    EXPECT_NE(node({1}, {3, -2}).Refusal(), "");
+    EXPECT_NE(node({1}, {-1, -1}).Refusal(), "");
+  }
+}
+
+// Scans two inputs of these lengths, which the model declares unless they are `open`. Returns the
+// shape of the result, or the first line of the error.
+std::string ScanOf(int64_t first, int64_t second, bool open) {
+  proto::onnx::ModelProto model;
+  model.add_opset_import()->set_version(13);
+  auto& graph = *model.mutable_graph();
+  auto& node = *graph.add_node();
+  node.set_op_type("Scan");
+  const auto input = [](proto::onnx::GraphProto * to, const char* name) -> auto& {
+    auto& info = *to->add_input();
+    info.set_name(name);
+    auto& type = *info.mutable_type()->mutable_tensor_type();
+    type.set_elem_type(ToDataType(DType::kFloat32));
+    return *type.mutable_shape();
+  };
+  std::map<std::string, Tensor> fed;
+  for (const auto& [name, length] : {std::pair{"x0", first}, std::pair{"x1", second}}) {
+    auto& dim = *input(&graph, name).add_dim();
+    open ? dim.set_dim_param(name) : dim.set_dim_value(length);
+    node.add_input(name);
+    fed[name] = Tensor::Full<float>({length}, 1);
+  }
+  node.add_output("y");
+  graph.add_output()->set_name("y");
+  auto& count = *node.add_attribute();
+  count.set_name("num_scan_inputs");
+  count.set_type(proto::onnx::AttributeProto::INT);
+  count.set_i(2);
+  auto& body = *node.add_attribute();
+  body.set_name("body");
+  body.set_type(proto::onnx::AttributeProto::GRAPH);
+  for (const char* name : {"a", "b"}) input(body.mutable_g(), name);
+  auto& sum = *body.mutable_g()->add_node();
+  sum.set_op_type("Add");
+  sum.add_input("a");
+  sum.add_input("b");
+  sum.add_output("s");
+  body.mutable_g()->add_output()->set_name("s");
+  try {
+    Scope scope;
+    const InferenceModel read = ParseOnnx(model.SerializeAsString(), "m.onnx", scope);
+    PreparedProgram prepared = Executor().Prepare(read.program);
+    std::vector<Tensor> feeds;
+    for (const std::string& name : prepared.feed_names()) feeds.push_back(fed.at(name));
+    return prepared.Run(scope, feeds).at(0).shape().ToString();
+  } catch (const Error& e) {
+    return e.message().substr(0, e.message().find('\n'));
+  }
+}
+
+TEST(OnnxLateValues, ScanOfInputsOfOneLength) {
+  for (const bool open : {false, true}) {
+    EXPECT_EQ(ScanOf(3, 3, open), Shape({3}).ToString());
+    for (const auto& [first, second] : {std::pair{2, 3}, std::pair{3, 2}, std::pair{1, 4}}) {
+      const std::string why = ScanOf(first, second, open);
+      EXPECT_NE(why.find("Scan"), std::string::npos) << why;
+      EXPECT_EQ(why.find("the inputs to scan have") == std::string::npos, open) << why;
+    }
+  }
+}
+
 TEST(OnnxLateValues, CumSum) {
   Expect(Late("CumSum", 14, {kSix, I({1})}, {1}), {2, 3}, {1, 3, 6, 4, 9, 15});
   Expect(Late("CumSum", 14, {kSix, I({-2})}, {1}), {2, 3}, {1, 2, 3, 5, 7, 9});

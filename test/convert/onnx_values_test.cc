@@ -111,6 +111,77 @@ TEST(OnnxValues, NumbersBeyond32Bits) {
   refused(OneNode("Tile", 13, {x, I({kLarge})}), "repeats of 4294967297");
 }
 
+// --- numbers outside of what they count ---
+
+TEST(OnnxValues, SplitWithoutOutputs) {
+  for (const int64_t opset : {11, 13}) {
+    const std::string why = OneNode("Split", opset, {F({4}, {1, 2, 3, 4})}).Outputs(0).Refusal();
+    EXPECT_NE(why.find("has no outputs"), std::string::npos) << why;
+  }
+}
+
+TEST(OnnxValues, EyeLikeOfAnyDiagonal) {
+  constexpr int64_t kLowest = std::numeric_limits<int64_t>::min();
+  constexpr int64_t kHighest = std::numeric_limits<int64_t>::max();
+  const Tensor x = F({2, 3}, Numbers(6, 0));
+  const auto eye = [&](int64_t k, bool open) {
+    return OneNode("EyeLike", 9, {x}).Set("k", k).Feed(0, open).Run();
+  };
+  for (const bool open : {false, true}) {
+    for (const int64_t k : {kLowest, kLowest + 1, int64_t{-3}, int64_t{-2}, int64_t{3}, kHighest})
+      ExpectEqual(eye(k, open), Numbers(6, 0));
+    ExpectEqual(eye(-1, open), {0, 0, 0, 1, 0, 0});
+    ExpectEqual(eye(0, open), {1, 0, 0, 0, 1, 0});
+    ExpectEqual(eye(2, open), {0, 0, 1, 0, 0, 0});
+  }
+}
+
+TEST(OnnxValues, ScatterOutsideOfAnAxis) {
+  const Tensor x = F({2, 3}, {1, 2, 3, 4, 5, 6});
+  const auto elements = [&](int64_t index) {
+    OneNode node("ScatterElements", 18, {x, Tensor::Of<int64_t>({1, 1}, {index}), F({1, 1}, {9})});
+    return node.Set("axis", int64_t{1}).Feed(0);
+  };
+  const auto slices = [&](const Integers& index) {
+    OneNode node("ScatterND", 18, {x, Tensor::Of<int64_t>({1, 2}, index), F({1}, {9})});
+    return node.Feed(0);
+  };
+  ExpectEqual(elements(-3).Run(), {9, 2, 3, 4, 5, 6});
+  ExpectEqual(slices({-1, 2}).Run(), {1, 2, 3, 4, 5, 9});
+  const auto refused = [](OneNode node, const char* why) {
+    EXPECT_NE(node.Refusal().find(why), std::string::npos) << node.Refusal();
+  };
+  refused(elements(3), "the index 3 is outside of axis 1, which has 3 elements");
+  refused(elements(-4), "the index -4 is outside of axis 1, which has 3 elements");
+  refused(slices({0, 3}), "the index 3 is outside of axis 1, which has 3 elements");
+  refused(slices({2, -3}), "the index 2 is outside of axis 0, which has 2 elements");
+  refused(slices({-3, 5}), "the index -3 is outside of axis 0, which has 2 elements");
+}
+
+TEST(OnnxValues, PadThatRemovesTooMuch) {
+  const auto pad = [](const Numbers& x, const Integers& pads) {
+    return OneNode("Pad", 13, {F({static_cast<int64_t>(x.size())}, x), I(pads)}).Feed(0);
+  };
+  ExpectEqual(pad({1, 2}, {-2, 3}).Run(), {0, 0, 0});
+  ExpectEqual(pad({1, 2, 3}, {1, -2}).Run(), {0, 1});
+  ExpectEqual(pad({1, 2}, {-1, -1}).Run(), {});
+  for (const Integers& pads : {Integers{-2, 3}, {3, -2}, {-1, -1}}) {
+    const std::string why = pad({1}, pads).Refusal();
+    EXPECT_NE(why.find("pads that remove 2 elements of axis 0, which has 1"), std::string::npos)
+        << why;
+  }
+}
+
+// The first Resize rounds up along an axis that it shortens, and down along one that it lengthens.
+TEST(OnnxValues, ResizeOfAxesInBothDirections) {
+  for (const bool fed : {false, true}) {
+    OneNode node("Resize", 10, {F({2, 4}, {0, 1, 2, 3, 4, 5, 6, 7}), F({2}, {1.5f, 0.5f})});
+    node.Feed(0);
+    if (fed) node.Feed(1);
+    ExpectEqual(node.Run(), {0, 2, 0, 2, 4, 6});
+  }
+}
+
 // --- infinite elements that are not selected ---
 
 TEST(OnnxValues, PadOfAnInfiniteValue) {

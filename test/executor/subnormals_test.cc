@@ -1,6 +1,7 @@
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/subnormals.h>
+#include <coracle/framework/op/writer.h>
 #include <coracle/layers/builder.h>
 #include <gtest/gtest.h>
 
@@ -34,6 +35,30 @@ TEST(Subnormals, FastKernelsFlushThemByDefault) {
     EXPECT_EQ(Kept(n, {.kernels = KernelMode::kReference}), n);
     EXPECT_FALSE(FlushesSubnormals()) << "a run changes the thread of its caller";
   }
+}
+
+// 0 is a common feature, and a split next to it may be subnormal in float32.
+TEST(Subnormals, TreesCompareExactly) {
+  ProgramDesc main, startup;
+  Builder net(main, startup);
+  const Variable x = net.Data("x", {-1, 1});
+  // x <= -1e-50 ? 10 : 20
+  const Variable y = Writer(main.Root(), DefaultOps())
+                         .Make("tree_ensemble", {{"X", {x.name()}}},
+                               {{"nodes_features", std::vector<int32_t>{0}},
+                                {"nodes_modes", std::vector<int32_t>{0}},
+                                {"nodes_splits", std::vector<double>{-1e-50}},
+                                {"nodes_true", std::vector<int32_t>{-1}},
+                                {"nodes_false", std::vector<int32_t>{-2}},
+                                {"roots", std::vector<int32_t>{0}},
+                                {"leaf_targets", std::vector<int32_t>{0, 0}},
+                                {"leaf_weights", std::vector<double>{10, 20}}});
+  Scope scope;
+  PreparedProgram run = Executor().Prepare(main, {"x"}, {y.name()});
+  const Tensor feed = Tensor::Of<float>({3, 1}, {0, 1, -1});
+  const Tensor& out = run.Run(scope, {feed})[0];
+  EXPECT_EQ(std::vector<float>(out.span<float>().begin(), out.span<float>().end()),
+            (std::vector<float>{20, 20, 10}));
 }
 
 // Every thread of a loop has the setting of its caller, and gets its own back.

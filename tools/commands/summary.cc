@@ -184,7 +184,8 @@ std::string DescribeAsJson(const ProgramDesc& program, const Totals& totals) {
 int RunSummary(const Args& args, const SummaryFlags& flags) {
   RequireArgs(args, 1, 1, "one PROGRAM");
   const auto shapes = ShapesOf(flags.shape);
-  FLAGS_shape = Join(flags.shape, ",");  // ONNX models are imported for them
+  // An ONNX model is imported for them; of another program they are set below, with its own errors.
+  if (IsOnnx(ProgramFile(args[0]))) FLAGS_shape = Join(flags.shape, ",");
   ProgramDesc program = ReadAnyProgram(args[0]);
   if (!shapes.empty()) SetShapes(program, shapes, DefaultOps());
   Totals totals;

@@ -144,21 +144,31 @@ Variable PadByIndexLate(NodeContext& node, Variable x, const LatePaddings& pads,
   return x;
 }
 
+// x without its first `head` and last `tail` elements along an axis, int64 [1]. If that is more
+// than there are, the gather stops the run: its only valid index is 0.
+Variable WithoutEnds(NodeContext& node, const Variable& x, int axis, const Variable& head,
+                     const Variable& tail) {
+  const Variable n = DimOf(node, x, axis), removed = head + tail;
+  const Variable too_many = node.Cast(Less(n, removed), DType::kInt64);
+  const Variable checked = node.Make(
+      "gather", {{"X", {removed.name()}}, {"Index", {too_many.name()}}}, {{"axis", int32_t{0}}});
+  return SliceBetween(node, x, axis, checked - tail, n - tail);
+}
+
 // x with `value` [1] before and after it along each axis.
 Variable PadByValueLate(NodeContext& node, Variable x, const LatePaddings& pads,
                         const Variable& value) {
   const int rank = x.shape().rank();
   for (int axis = 0; axis < rank; ++axis) {
     const auto a = static_cast<size_t>(axis);
-    const Variable begin = Max(-pads.before[a], 0.0);
-    const Variable end = Max(DimOf(node, x, axis) + Min(pads.after[a], 0.0), 0.0);
+    const Variable inside =
+        WithoutEnds(node, x, axis, Max(-pads.before[a], 0.0), Max(-pads.after[a], 0.0));
     const auto some = [&](const Variable& count) {
       Dims dims;
       dims.Add(x, 0, axis).AddNumber(Max(count, 0.0)).Add(x, axis + 1, rank);
       return BroadcastTo(node, value, dims);
     };
-    x = variable_functions::Concat(
-        {some(pads.before[a]), SliceBetween(node, x, axis, begin, end), some(pads.after[a])}, axis);
+    x = variable_functions::Concat({some(pads.before[a]), inside, some(pads.after[a])}, axis);
   }
   return x;
 }
@@ -177,13 +187,22 @@ void PadLate(NodeContext& node, const std::string& mode) {
                                  : PadByIndexLate(node, x, pads, mode));
 }
 
-// x without the elements that negative paddings remove.
+// x without the elements that negative paddings remove. ONNX lets a padding remove elements that
+// the other one adds, which is refused.
 Variable Cropped(NodeContext& node, Variable x, const Paddings& pads) {
   for (int axis = 0; axis < x.shape().rank(); ++axis) {
     const auto a = static_cast<size_t>(axis);
     if (pads.before[a] >= 0 && pads.after[a] >= 0) continue;
-    const int64_t end = pads.after[a] < 0 ? pads.after[a] : std::numeric_limits<int32_t>::max();
-    x = SliceOf(node, x, axis, std::max<int64_t>(0, -pads.before[a]), end);
+    const int64_t head = std::max<int64_t>(0, -pads.before[a]);
+    const int64_t tail = std::max<int64_t>(0, -pads.after[a]), dim = x.shape()[axis];
+    if (dim < 0) {
+      x = WithoutEnds(node, x, axis, node.ConstantVar(Ints{head}), node.ConstantVar(Ints{tail}));
+      continue;
+    }
+    if (head + tail > dim)
+      node.Refuse(fmt::format("negative pads that remove {} elements of axis {}, which has {}",
+                              head + tail, axis, dim));
+    x = SliceOf(node, x, axis, head, dim - tail);
   }
   return x;
 }
@@ -291,8 +310,10 @@ void ImportEyeLike(NodeContext& node) {
   }
   RequireSmallConstant(node, shape.ToVector(), "a matrix");
   Tensor ones = Tensor::Full<float>(shape, 0);
-  for (int64_t i = std::max<int64_t>(0, -k); i < shape[0] && i + k < shape[1]; ++i)
-    ones.data<float>()[i * shape[1] + i + k] = 1;
+  // Diagonals beyond these are outside, too.
+  const int64_t at = std::clamp(k, -shape[0], shape[1]);
+  for (int64_t i = std::max<int64_t>(0, -at); i < shape[0] && i + at < shape[1]; ++i)
+    ones.data<float>()[i * shape[1] + i + at] = 1;
   node.SetValue(0, {.constant = ones.Cast(*dtype), .data_type = data_type});
 }
 

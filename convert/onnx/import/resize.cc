@@ -433,7 +433,7 @@ void ImportUpsample(NodeContext& node) {
   SetScales(node, by_attr ? node.Floats("scales", {}) : node.KnownFloats(1, "scales"), &spec.axes);
   const auto shorter = [](const AxisResize& a) { return a.scale < 1; };
   const bool down = std::any_of(spec.axes.begin(), spec.axes.end(), shorter);
-  if (down && node.op_type() == "Resize") spec.nearest = "ceil";
+  if (down && node.op_type() == "Resize") spec.nearest = "simple";
   SetResized(node, spec);
 }
 

@@ -1,6 +1,7 @@
 // Scan: a loop over slices of its inputs.
 
 #include <coracle/convert/onnx/import/families.h>
+#include <coracle/convert/onnx/import/indices.h>
 #include <coracle/convert/onnx/import/while_loop.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
@@ -34,14 +35,20 @@ ValuePtr SliceAt(NodeContext& node, const Value& x, const Variable& var, int32_t
   return std::make_shared<Value>(Value{.var = slice, .data_type = x.data_type, .scalar = scalar});
 }
 
-Variable LengthOf(NodeContext& node, const Variable& x, int32_t axis) {
-  if (x.shape()[axis] >= 0) return node.ConstantVar(std::vector<int64_t>{x.shape()[axis]});
-  const Variable shape = node.Make("shape", {{"Input", {x.name()}}});
-  const Variable dim = node.Make("slice", {{"Input", {shape.name()}}},
-                                 {{"axes", std::vector<int32_t>{0}},
-                                  {"starts", std::vector<int32_t>{axis}},
-                                  {"ends", std::vector<int32_t>{axis + 1}}});
-  return node.Cast(dim, DType::kInt64);
+// x, which must be as long as the first input of the scan. If a length is known only at run
+// time, the reshape stops the run.
+Variable OfLength(NodeContext& node, const Variable& x, int32_t axis, const Variable& first,
+                  int32_t first_axis) {
+  const int64_t own = x.shape()[axis], wanted = first.shape()[first_axis];
+  if (own >= 0 && wanted >= 0) {
+    node.Require(own == wanted,
+                 fmt::format("the inputs to scan have {} and {} slices", wanted, own));
+    return x;
+  }
+  Dims dims;
+  dims.Add(x, 0, axis).AddNumber(DimOf(node, first, first_axis));
+  dims.Add(x, axis + 1, x.shape().rank());
+  return ReshapedBy(node, x, dims.ToVector(node), x.shape());
 }
 
 Variable Flipped(NodeContext& node, const Variable& x, int32_t axis) {
@@ -67,9 +74,10 @@ LoopResult RunScan(NodeContext& node, const ScanSpec& spec, const Values& values
     Variable x = state.VarOf(value, node.NewName("scanned"));
     x = state.writer.Var(x.block(), x.desc());
     axes.push_back(node.Axis(spec.input_axes[i], value.rank()));
+    if (i > 0) x = OfLength(node, x, axes[i], scanned[0], axes[0]);
     scanned.push_back(spec.input_directions[i] == 1 ? Flipped(node, x, axes[i]) : x);
   }
-  WhileLoop loop(node, LengthOf(node, scanned.at(0), axes[0]), Variable());
+  WhileLoop loop(node, DimOf(node, scanned.at(0), axes[0]), Variable());
   for (size_t i = 0; i < spec.states; ++i)
     loop.AddCarried(*values[i], state.VarOf(*values[i], node.NewName("state")), i);
   LoopResult result = loop.Run([&](const Variable& counter, const Values& states) {

@@ -7,6 +7,7 @@
 #include <coracle/operators/rules/dims.h>
 #include <fmt/format.h>
 
+#include <numeric>
 #include <span>
 
 namespace coracle::onnx {
@@ -102,6 +103,34 @@ void SetInShapeOf(NodeContext& node, const Variable& out, const Variable& x) {
   node.Set(0, Reshaped(node, out, dims.Add(x, 0, x.shape().rank())));
 }
 
+// Requires known indices to lie in their axes; each row of them has one for each of `axes`. Returns
+// whether that holds for all: false if an index or a dim is known only at run time.
+bool AreInside(NodeContext& node, const Ints& axes) {
+  const auto known = node.ConstantInts(1);
+  if (!known) return false;
+  const Shape shape = node.shape(0);
+  bool all = true;
+  for (size_t i = 0; i < known->size(); ++i) {
+    const int64_t axis = axes[i % axes.size()], at = (*known)[i];
+    const int64_t dim = shape[static_cast<int>(axis)];
+    node.Require(
+        dim < 0 || (-dim <= at && at < dim),
+        fmt::format("the index {} is outside of axis {}, which has {} elements", at, axis, dim));
+    all &= dim >= 0;
+  }
+  return all;
+}
+
+// The distances [n] of elements of x at indices of an axis from its first element, in the flat
+// data. The gather stops the run at an index outside of the axis, which would be a place in another
+// row.
+Variable Offsets(NodeContext& node, const Variable& x, int axis, const Variable& stride,
+                 const Variable& index) {
+  const Variable all = PlacesOn(node, x, axis) * stride;
+  return node.Make("gather", {{"X", {all.name()}}, {"Index", {node.Reshape(index, {-1}).name()}}},
+                   {{"axis", int32_t{0}}});
+}
+
 void ImportScatterElements(NodeContext& node) {
   const int32_t axis = node.Axis(node.Int("axis", 0), node.rank(0));
   const std::string reduction = node.op_type() == "Scatter" ? "none" : Reduction(node, 16, 18);
@@ -117,17 +146,35 @@ void ImportScatterElements(NodeContext& node) {
   }
   const Strides of(node, x, rank);
   // The positions in the flat data.
-  Variable ids = IndicesOf(node, 1, of.dims[static_cast<size_t>(axis)]);
-  const Variable index = ids;
-  ids = ids * of.strides[static_cast<size_t>(axis)];
+  const Variable index = IndicesOf(node, 1, of.dims[static_cast<size_t>(axis)]);
+  const Variable stride = of.strides[static_cast<size_t>(axis)];
+  Variable ids =
+      AreInside(node, {axis}) || rank == 1
+          ? index * stride
+          : Reshaped(node, Offsets(node, x, axis, stride, index), Dims().Add(index, 0, rank));
   for (int i = 0; i < rank; ++i) {
     if (i == axis) continue;
-    const Variable steps = PlacesOn(node, index, i) * of.strides[static_cast<size_t>(i)];
+    const Variable places = PlacesOn(node, index, i), step = of.strides[static_cast<size_t>(i)];
+    const bool inside = shape[i] >= 0 && at[i] >= 0;
+    const Variable steps = inside ? places * step : Offsets(node, x, i, step, places);
     ids = ids + AlongAxis(node, steps, i, rank);
   }
   const Variable out = Scattered(node, Matrix(node, x, rank), node.Reshape(ids, {-1}),
                                  Matrix(node, updates, rank), reduction);
   SetInShapeOf(node, out, x);
+}
+
+// Offsets of rows [n, depth] of indices of the first axes.
+Variable OffsetsOfRows(NodeContext& node, const Variable& x, const Strides& of,
+                       const Variable& index) {
+  Variable sum;
+  for (size_t i = 0; i < of.strides.size(); ++i) {
+    const int axis = static_cast<int>(i);
+    const Variable part =
+        Offsets(node, x, axis, of.strides[i], SliceOf(node, index, 1, axis, axis + 1));
+    sum = i == 0 ? part : sum + part;
+  }
+  return sum;
 }
 
 void ImportScatterND(NodeContext& node) {
@@ -148,7 +195,11 @@ void ImportScatterND(NodeContext& node) {
                            node.shape(2).ToString()));
   const Strides of(node, x, depth);
   const Variable index = Matrix(node, IndicesOf(node, 1, Joined(of.dims)), last);
-  const Variable ids = Sum(index * Joined(of.strides), {1});
+  Ints axes(static_cast<size_t>(depth));
+  std::iota(axes.begin(), axes.end(), 0);
+  const bool inside = AreInside(node, axes) || depth == 1;
+  const Variable ids =
+      inside ? Sum(index * Joined(of.strides), {1}) : OffsetsOfRows(node, x, of, index);
   const Variable rows =
       node.IsScalar(2) ? node.Reshape(updates, {1, 1}) : Matrix(node, updates, last);
   SetInShapeOf(node, Scattered(node, Matrix(node, x, depth), ids, rows, reduction), x);

@@ -108,6 +108,7 @@ bool HasLateSections(NodeContext& node, int32_t axis) {
 }
 
 void ImportSplit(NodeContext& node) {
+  node.Require(node.NumOutputs() >= 1, "the node has no outputs, give one for each part");
   const int32_t axis = node.Axis(node.Int("axis", 0), node.rank(0));
   const bool late = HasLateSections(node, axis);
   const Ints sizes = late ? Ints() : Sections(node, node.shape(0)[axis]);

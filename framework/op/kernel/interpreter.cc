@@ -17,6 +17,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <exception>
 
 namespace coracle::inline internal {
 
@@ -388,21 +389,28 @@ void RunAlone(const OpDesc& op, const OpRegistry& ops, VarValues& env,
               const InterpretOptions& options) {
   StringArena strings;
   const ScopedStrings scoped(strings);
-  const auto own = [&] {
-    op.ForEachOutput([&](const std::string& name) {
-      const auto found = env.find(name);
-      if (found != env.end()) OwnStrings(found->second);
-    });
-    if (!op.HasSubBlock()) return;
-    for (auto& [name, value] : env) OwnStrings(value);
+  std::exception_ptr error;
+  const auto own = [&](VarValue& value) {
+    try {
+      OwnStrings(value);
+    } catch (...) {
+      if (!error) error = std::current_exception();
+      value = std::monostate();  // its elements would point to bytes that are freed
+    }
   };
   try {
     RunOneOp(op, ops, env, options);
   } catch (...) {
-    own();
-    throw;
+    error = std::current_exception();
   }
-  own();
+  op.ForEachOutput([&](const std::string& name) {
+    const auto found = env.find(name);
+    if (found != env.end()) own(found->second);
+  });
+  if (op.HasSubBlock()) {
+    for (auto& [name, value] : env) own(value);
+  }
+  if (error) std::rethrow_exception(error);
 }
 
 }  // namespace

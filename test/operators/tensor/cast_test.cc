@@ -79,6 +79,14 @@ TEST(Cast, StringsAndBack) {
       .TensorInput("X", words)
       .Attr("out_dtype", static_cast<int32_t>(DType::kInt8))
       .Expect("Out", {5}, {127, -128, 1, -128, 0});
+  // Out of range: the place of the first digit decides, not how the text begins.
+  const std::string nines(400, '9'), zeros(400, '0');
+  OpTest("cast")
+      .TensorInput(
+          "X", Tensor::OfStrings({6}, Texts{"0" + nines, "0." + zeros + "1e+5", "1e999", "-1e-999",
+                                            "." + zeros + "1e800", nines + "e-800"}))
+      .Attr("out_dtype", static_cast<int32_t>(DType::kFloat64))
+      .Expect("Out", {6}, {HUGE_VAL, 0, HUGE_VAL, -0.0, HUGE_VAL, 0});
   OpTest("cast")
       .TensorInput("X", Tensor::OfStrings({1}, Texts{"1e"}))
       .Attr("out_dtype", static_cast<int32_t>(DType::kFloat32))
