@@ -60,8 +60,7 @@ double ExplainedError(const std::function<double(double)>& f, double slope, doub
 // The central difference of f that best matches the expected slope. It agrees if the relative error
 // is within the tolerance. Otherwise the step with the smallest explained error decides: it agrees
 // if that error explains the difference and is at most a thousandth of the slope, or if both slopes
-// are smaller than the noise. A larger one proves nothing: near a kink it could explain any
-// difference.
+// are smaller than the noise. A larger error proves nothing: a kink explains any.
 Difference BestDifference(double expected, const std::function<double(double)>& f,
                           double tolerance) {
   constexpr double kBelieved = 1e-3;

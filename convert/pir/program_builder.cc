@@ -287,9 +287,12 @@ void ProgramBuilder::AddInput(const Op& op) {
   var->SetNeedCheckFeed(true);
   var->SetStopGradient(op.stop_gradients.empty() || op.stop_gradients[0]);
   feeds_.push_back(name);
+  // An op that changes the input in place changes a copy.
+  const std::string own =
+      IsShared(result.id) ? writer_.Make("assign", {{"X", {name}}}).name() : name;
   Define(
       op, result,
-      std::make_shared<Value>(Value{.type = result.type, .block = &program_.Root(), .var = name}));
+      std::make_shared<Value>(Value{.type = result.type, .block = &program_.Root(), .var = own}));
 }
 
 void ProgramBuilder::AddOutput(const Op& op) {

@@ -1,6 +1,6 @@
 #pragma once
-// Whether the processor computes with subnormal numbers (those below 1.2e-38 in float32, 2.3e-308 in
-// float64) or treats them as 0. It is a setting of each thread.
+// Whether the processor computes with subnormal numbers (those below 1.2e-38 in float32, 2.3e-308
+// in float64) or treats them as 0. It is a setting of each thread.
 
 namespace coracle::inline internal {
 

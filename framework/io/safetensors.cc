@@ -34,10 +34,10 @@ struct ElementType {
 
 // Writing uses the first row that has the dtype.
 constexpr ElementType kTypes[] = {
-    {"BOOL", 1, DType::kBool}, {"U8", 1, DType::kUInt8},      {"I8", 1, DType::kInt8},
-    {"I16", 2, DType::kInt16}, {"U16", 2, DType::kInt32},     {"F16", 2, DType::kFloat16},
-    {"I32", 4, DType::kInt32}, {"BF16", 2, DType::kBFloat16}, {"F32", 4, DType::kFloat32},
-    {"I64", 8, DType::kInt64}, {"U32", 4, DType::kInt64},     {"F64", 8, DType::kFloat64},
+    {"BOOL", 1, DType::kBool},  {"U8", 1, DType::kUInt8},      {"I8", 1, DType::kInt8},
+    {"I16", 2, DType::kInt16},  {"U16", 2, DType::kInt32},     {"F16", 2, DType::kFloat16},
+    {"I32", 4, DType::kInt32},  {"BF16", 2, DType::kBFloat16}, {"F32", 4, DType::kFloat32},
+    {"I64", 8, DType::kInt64},  {"U32", 4, DType::kInt64},     {"F64", 8, DType::kFloat64},
     {"U64", 8, DType::kUInt64}, {"C64", 8, DType::kComplex64},
 };
 

@@ -105,7 +105,7 @@ template <class T>
 KernelOf<T> ShiftKernel(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), y = ctx.Input("Y"), out = ctx.Output("Out");
   const BroadcastNest nest = MakeBroadcastNest(x.shape, y.shape, -1);
-  T (*shift)
+  T(*shift)
   (T, T) = ctx.op().type() == "bitwise_left_shift" ? ShiftLeft<T>
            : ctx.Attr<bool>("is_arithmetic")       ? ShiftRightSigned<T>
                                                    : ShiftRight<T>;

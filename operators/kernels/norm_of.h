@@ -1,8 +1,9 @@
 #pragma once
 // The norm of order p of elements d: the number of nonzero elements (p = 0), the largest or
 // smallest |d| (p = +-inf), else (sum |d|^p)^(1/p). The result is correct for all finite numbers,
-// including subnormal ones, unless the thread flushes them (framework/base/subnormals.h). If a sum overflows, or has summands too small for a double, the
-// elements are divided by the largest of them (by the smallest if p < 0) and summed again.
+// including subnormal ones, unless the thread flushes them (framework/base/subnormals.h). If a sum
+// overflows, or has summands too small for a double, the elements are divided by the largest of
+// them (by the smallest if p < 0) and summed again.
 
 #include <coracle/framework/tensor/tensor.h>
 #include <coracle/operators/kernels/arithmetic.h>

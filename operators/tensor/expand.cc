@@ -82,9 +82,9 @@ void ExpandAsGradGradient(GradientContext& g) {
 
 void InferExpandAsV2(InferContext& ctx) {
   VarMeta x = ctx.Input("X");
-  const Shape target =
-      ctx.HasInput("Y") ? ctx.InputShape("Y")
-                        : ToShape(ctx, "C3", ctx.Attr<std::vector<int64_t>>("target_shape"));
+  const Shape target = ctx.HasInput("Y")
+                           ? ctx.InputShape("Y")
+                           : ToShape(ctx, "C3", ctx.Attr<std::vector<int64_t>>("target_shape"));
   const int lead = target.rank() - x.shape.rank();
   ctx.Require("C1", lead >= 0, target.rank(), x.shape.rank());
   for (int i = 0; i < target.rank(); ++i) {

@@ -4,10 +4,10 @@
 namespace coracle::onnx::onnx_dtypes_test {
 
 TEST(OnnxDTypes, EveryDTypeComesBack) {
-  for (DType dtype : {DType::kBool, DType::kInt8, DType::kUInt8, DType::kInt16, DType::kInt32,
-                      DType::kInt64, DType::kUInt64, DType::kFloat16, DType::kBFloat16,
-                      DType::kFloat32, DType::kFloat64, DType::kComplex64, DType::kComplex128,
-                      DType::kString}) {
+  for (DType dtype :
+       {DType::kBool, DType::kInt8, DType::kUInt8, DType::kInt16, DType::kInt32, DType::kInt64,
+        DType::kUInt64, DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64,
+        DType::kComplex64, DType::kComplex128, DType::kString}) {
     EXPECT_EQ(FromDataType(ToDataType(dtype)), dtype) << ToString(dtype);
   }
 }

@@ -304,8 +304,8 @@ TEST(OnnxLateValues, ScanOfInputsOfOneLength) {
     EXPECT_EQ(ScanOf(3, 3, open), Shape({3}).ToString());
     for (const auto& [first, second] : {std::pair{2, 3}, std::pair{3, 2}, std::pair{1, 4}}) {
       const std::string why = ScanOf(first, second, open);
-      EXPECT_NE(why.find("Scan"), std::string::npos) << why;
-      EXPECT_EQ(why.find("the inputs to scan have") == std::string::npos, open) << why;
+      const char* part = open ? "must have the number of elements" : "the inputs to scan have";
+      EXPECT_NE(why.find(part), std::string::npos) << why;
     }
   }
 }

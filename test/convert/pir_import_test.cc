@@ -5,6 +5,7 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/feed_fetch.h>
+#include <coracle/test/convert/pir_run.h>
 #include <coracle/test/convert/pir_text.h>
 #include <coracle/test/test_data.h>
 #include <fmt/format.h>
@@ -15,42 +16,7 @@
 
 namespace coracle::pir_import_test {
 
-// The first line of the error, or "no error".
-std::string Refusal(const std::string& text) {
-  try {
-    ParsePir(text, "m.json");
-  } catch (const Error& e) {
-    return e.message();
-  }
-  return "no error";
-}
-
-void ExpectRefusal(const std::string& text, const std::string& part) {
-  const std::string line = Refusal(text);
-  EXPECT_NE(line.find(part), std::string::npos) << line;
-}
-
-Tensor Numbers(const Shape& shape, const std::vector<float>& values) {
-  return Tensor::Of<float>(shape, values);
-}
-
-// The results of a program without parameters.
-std::vector<Tensor> RunText(const std::string& text, const std::vector<Tensor>& feeds) {
-  ProgramDesc program = ParsePir(text, "m.json");
-  VerifyOrThrow(program, DefaultOps());
-  Scope scope;
-  PreparedProgram net = Executor().Prepare(program);
-  std::vector<Tensor> results;
-  for (const Tensor& t : net.Run(scope, feeds)) results.push_back(t.Clone());
-  return results;
-}
-
-void ExpectNumbers(const Tensor& got, const Shape& shape, const std::vector<double>& want) {
-  ASSERT_EQ(got.shape(), shape);
-  const Tensor wide = got.Cast(DType::kFloat64);
-  for (size_t i = 0; i < want.size(); ++i)
-    EXPECT_NEAR(wide.data<double>()[i], want[i], 1e-6 * (1 + std::abs(want[i]))) << i;
-}
+using namespace coracle::pir_run;  // NOLINT: the helpers of these tests
 
 const PirType kRow = {"f32", {-1, 3}};
 
@@ -378,6 +344,23 @@ TEST(PirRefusals, LyingIds) {
   text.Op("1.if", {c}, {}, {}, ",\"regions\":" + PirList({then.Region(), PirText().Region()}));
   text.Fetch(inner, {"f32", {}});
   ExpectRefusal(text.Text(), "which no op before it gives");
+}
+
+// Many readers of one long list would copy it for each.
+TEST(PirRefusals, ListsWithManyReaders) {
+  const PirType one = {"f32", {1}};
+  const auto program = [&](int readers) {
+    PirText text;
+    const int64_t x = text.Data("x", one);
+    const int64_t list =
+        text.Combine(std::vector<int64_t>(1024, x), std::vector<PirType>(1024, one));
+    int64_t y = x;
+    for (int i = 0; i < readers; ++i) y = text.Op("1.add_n", {list}, {one});
+    text.Fetch(y, one);
+    return text.Text();
+  };
+  EXPECT_EQ(Refusal(program(20)), "no error");
+  ExpectRefusal(program(1025), "read more than 1048576 tensors and numbers in lists");
 }
 
 TEST(PirRefusals, HostileJson) {

@@ -1,6 +1,6 @@
 // An installed header can be used with the other installed headers: a type that it only declares is
-// defined in another one. A declaration that needs any other type is marked as one for Coracle's own
-// code, in its comment.
+// defined in another one. A declaration that needs any other type is marked as one for Coracle's
+// own code, in its comment.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

@@ -199,8 +199,7 @@ void ExportExpandV2(OpContext& op) {
 }
 
 void ExportExpandAsV2(OpContext& op) {
-  if (op.Has("Y"))
-    return op.Out("Out", op.Node("Expand", {op.In("X"), op.ShapeOf(op.In("Y"))}));
+  if (op.Has("Y")) return op.Out("Out", op.Node("Expand", {op.In("X"), op.ShapeOf(op.In("Y"))}));
   op.Out("Out", op.Node("Expand", {op.In("X"), op.IntList(op.IntsAttr("target_shape"))}));
 }
 

@@ -123,7 +123,8 @@ void TakeDiagonals(NodeContext& node, Operand& operand) {
     if (first == begin + static_cast<int64_t>(j)) continue;
     const int i = static_cast<int>(first - begin), at = static_cast<int>(j);
     const int64_t n = operand.x.shape()[at];
-    if (n < 0 || operand.x.shape()[i] < 0) node.RefuseUnknown("the length of a diagonal", "the places of its elements");
+    if (n < 0 || operand.x.shape()[i] < 0)
+      node.RefuseUnknown("the length of a diagonal", "the places of its elements");
     node.Require(n == operand.x.shape()[i], "a label stands for dims of different length");
     Variable x = MoveAxis(node, MoveAxis(node, operand.x, i, -1), at - 1, -1);
     Shape joined(std::span<const int64_t>(x.shape().begin(), x.shape().rank() - 2));

@@ -118,7 +118,8 @@ void ImportDet(NodeContext& node) {
   const int rank = shape.rank();
   node.Require(rank >= 2, "X must have two dimensions");
   const int64_t n = shape[rank - 1];
-  if (n < 0 || shape[rank - 2] < 0) node.RefuseUnknown("the size of the matrices", "the number of steps");
+  if (n < 0 || shape[rank - 2] < 0)
+    node.RefuseUnknown("the size of the matrices", "the number of steps");
   node.Require(n == shape[rank - 2], "X must hold square matrices");
   if (n == 0 || n > 64) node.Refuse("matrices without elements, or of more than 64 rows");
   const DType own = node.dtype(0);

@@ -90,7 +90,8 @@ void ImportMultinomial(NodeContext& node) {
     return node.Set(0, node.Cast(classes, dtype));
   }
   const int64_t rows = p.shape()[0], classes = p.shape()[1];
-  if (rows < 0 || classes < 1) node.RefuseUnknown("the shape", "which numbers attribute seed gives");
+  if (rows < 0 || classes < 1)
+    node.RefuseUnknown("the shape", "which numbers attribute seed gives");
   const Variable sums = node.Reshape(node.Unary("cumsum", p, {{"axis", 1}}), {rows, 1, classes});
   const Variable draws = UnitUniform(node, {rows, samples, 1}, p.dtype());
   const Variable reached =

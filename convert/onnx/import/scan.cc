@@ -35,8 +35,8 @@ ValuePtr SliceAt(NodeContext& node, const Value& x, const Variable& var, int32_t
   return std::make_shared<Value>(Value{.var = slice, .data_type = x.data_type, .scalar = scalar});
 }
 
-// x, which must be as long as the first input of the scan. If a length is known only at run
-// time, the reshape stops the run.
+// x, which must be as long as the first input of the scan. If a length is known only at run time,
+// the reshape stops the run.
 Variable OfLength(NodeContext& node, const Variable& x, int32_t axis, const Variable& first,
                   int32_t first_axis) {
   const int64_t own = x.shape()[axis], wanted = first.shape()[first_axis];

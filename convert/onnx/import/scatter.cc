@@ -121,9 +121,8 @@ bool AreInside(NodeContext& node, const Ints& axes) {
   return all;
 }
 
-// The distances [n] of elements of x at indices of an axis from its first element, in the flat
-// data. The gather stops the run at an index outside of the axis, which would be a place in another
-// row.
+// Where elements of x at indices of an axis are in the flat data, [n]. The gather stops the run at
+// an index outside of the axis: its place in the flat data would be in another row.
 Variable Offsets(NodeContext& node, const Variable& x, int axis, const Variable& stride,
                  const Variable& index) {
   const Variable all = PlacesOn(node, x, axis) * stride;
