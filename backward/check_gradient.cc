@@ -60,7 +60,7 @@ double ExplainedError(const std::function<double(double)>& f, double slope, doub
 // The central difference of f that best matches the expected slope. It agrees if the relative error
 // is within the tolerance. Otherwise the step with the smallest explained error decides: it agrees
 // if that error explains the difference and is at most a thousandth of the slope, or if both slopes
-// are smaller than the noise. A larger error proves nothing: a kink explains any.
+// count as zero. A larger error proves nothing: a kink explains any.
 Difference BestDifference(double expected, const std::function<double(double)>& f,
                           double tolerance) {
   constexpr double kBelieved = 1e-3;
@@ -81,8 +81,10 @@ Difference BestDifference(double expected, const std::function<double(double)>& 
     if (explained >= least) continue;
     least = explained;
     const double larger = std::max(std::abs(expected), std::abs(slope));
-    const bool decides = explained <= kBelieved * larger || larger <= 10 * noise / step;
-    best = {slope, ErrorOf(expected, slope, std::max(std::abs(plus), std::abs(minus))),
+    const double size = std::max(std::abs(plus), std::abs(minus));
+    const bool decides =
+        explained <= kBelieved * larger || larger <= std::max(10 * noise / step, kNoise * size);
+    best = {slope, ErrorOf(expected, slope, size),
             std::max(tolerance, explained / std::max(larger, 1e-300)),
             decides && std::abs(expected - slope) <= explained};
   }
