@@ -251,7 +251,7 @@ struct CheckGradientOptions {
   uint64_t seed = 1;
   int directions = 1;  // random directions for each variable
   // Limit for |gradient - difference|, divided by the larger of the two. A larger difference passes
-  // if it is no larger than the measured rounding errors of the loss explain, at most a thousandth.
+  // if it is at most a thousandth, and the measured rounding errors of the loss explain it.
   double tolerance = 1e-6;
   std::string allow_files = {};     // see CompileOptions
   const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()

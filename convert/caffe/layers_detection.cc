@@ -45,7 +45,7 @@ std::string Number(const Layer& layer, NetWriter& net, double value, const char*
 // order of the images, with LoD.
 struct Regions {
   std::string boxes;
-  std::string places;  // of Caffe's regions in the sorted ones
+  std::string places;  // where the sorted regions hold each of Caffe's regions
 };
 
 // The offsets of the images' regions: 0, and the sums of the counts.

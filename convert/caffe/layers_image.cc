@@ -153,7 +153,7 @@ void WriteUpsample(const Layer& layer, NetWriter& net) {
   const auto& p = layer.def.upsample_param();
   if (size[0] % in.dims[2] != 0 || size[1] % in.dims[3] != 0 || p.pad_out_h() || p.pad_out_w())
     layer.Fail({"upsample_param"},
-               "without a mask, sizes must be multiples of those of its bottom");
+               "without a mask, its height and width must be multiples of its bottom's");
   Entry op = Resized("nearest_interp", in.var, size);
   AddOpResult(layer, net, op.Bool("align_corners", false), "Out",
               {in.dims[0], in.dims[1], size[0], size[1]});

@@ -1,4 +1,4 @@
-// Normalization: BatchNorm, that of other versions of Caffe, and SSD's Normalize.
+// Normalization: BatchNorm of Caffe and its forks, and SSD's Normalize.
 
 #include <coracle/convert/caffe/net_writer.h>
 #include <coracle/framework/base/text.h>

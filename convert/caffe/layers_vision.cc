@@ -314,8 +314,9 @@ std::string NarrowMask(const Layer& layer, NetWriter& net, const std::string& ma
   return net.StepOp(layer, less, "Out", "narrow_mask");
 }
 
-// Maxima and their positions. The op has windows rounded down and equal paddings on both sides:
-// what a last window needs beyond the image is added as -inf, which is no maximum before a number.
+// Maxima and their positions. The op rounds the number of windows down and pads both sides
+// equally. If a last window reaches beyond the image, the image is padded with -inf there: any
+// number is larger, so the padding never becomes a maximum.
 void WriteMaskedPool(const Layer& layer, NetWriter& net, const Blob& in,
                      const std::array<PoolAxis, 2>& axes) {
   std::string x = in.var;

@@ -38,7 +38,7 @@ struct Layer {
   std::string where;
   std::shared_ptr<const TextPlaces> places;
   const TextPlaces::Tree* tree = nullptr;  // of `def`; null for a layer of an old format
-  // Of a data layer: what is wrong with its unknown fields, which may say how pictures are read.
+  // Problems with the unknown fields of a data layer. Such fields may say how pictures are read.
   std::vector<std::string> unknown = {};
 
   // The position of a field, given by its path from the layer on; the layer's position if unknown.

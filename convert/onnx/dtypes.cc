@@ -12,7 +12,7 @@ using proto::onnx::TensorProto;
 struct Row {
   TensorProto::DataType data_type;
   DType dtype;
-  int small_bits = 0;  // of a small type
+  int small_bits = 0;  // the bits of a type that is narrower than its dtype
 };
 
 // The first row of a dtype gives the type in which it is written.

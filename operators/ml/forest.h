@@ -55,7 +55,7 @@ struct Forest {
   int64_t targets = 1;
   TreeAggregate aggregate = TreeAggregate::kSum;
 
-  std::vector<size_t> leaf_starts;    // of the weights of each leaf, and their end
+  std::vector<size_t> leaf_starts;    // where the weights of each leaf begin; then their end
   std::vector<size_t> member_starts;  // of the set of each node, and their end; sets are sorted
   int32_t most_feature = -1;
   std::vector<int32_t> order;   // the nodes that roots reach, each before its children

@@ -66,7 +66,7 @@ std::optional<Centred> CentredOf(OpContext& op, const Value& value) {
   return Centred{x, zero};
 }
 
-// As many products of integers of 8 bits minus their zero points fit in int32.
+// int32 holds the sum of this many products of 8-bit integers minus their zero points.
 constexpr int64_t kMostTerms = INT32_MAX / (255 * 255);
 
 // A float64 convolution of integers, whose sums are exact: ConvInteger, unless the operands are

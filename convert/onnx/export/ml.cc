@@ -132,7 +132,7 @@ class RegressorLists {
   }
 
   const Ensemble& e_;
-  std::vector<size_t> starts_;  // of the weights of each leaf
+  std::vector<size_t> starts_;  // where the weights of each leaf begin
   Ints trees_, ids_, features_, yes_, no_, missing_, target_trees_, target_nodes_, target_ids_;
   Strings modes_;
   Floats splits_, weights_;

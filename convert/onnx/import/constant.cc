@@ -81,8 +81,8 @@ void ImportSize(NodeContext& node) {
 
 // --- casts ---
 
-// Integers of any type as those of a type with fewer bits than its dtype: their low bits. What
-// comes from floats and texts is truncated first.
+// Converts integers to a type that has fewer bits than its dtype: keeps their low bits. Floats and
+// texts are truncated to integers first.
 Variable LowBits(NodeContext& node, const Variable& x, int data_type) {
   using proto::onnx::TensorProto;
   const auto number = [&](double value) { return node.ScalarVar(DType::kInt64, value); };

@@ -39,9 +39,9 @@ void LeaveOut(NodeContext& node, const Error& error, Branch* branch) {
       fmt::format("a branch of {} stops a run that takes it: {}", Quote(name), error.message()));
 }
 
-// Imports a branch into a new block; with `rest`, also the nodes after the If, so that the results
-// are those of the graph around it. A branch that cannot run is not an error unless it is taken:
-// models that choose between nets by an input have branches that do not fit its shape.
+// Imports a branch into a new block; with `rest`, also the nodes after the If, so that the branch
+// gives the results of the enclosing graph. A branch that cannot run is an error only if it is
+// taken: models that choose between nets by an input have branches that do not fit its shape.
 Branch ImportBranch(NodeContext& node, const GraphProto& graph, bool rest) {
   ImportState& state = node.graph().state();
   const int blocks = state.program.NumBlocks();
@@ -229,7 +229,7 @@ std::optional<bool> KnownBool(const Value& value) {
 
 constexpr int64_t kMaxUnrolled = 1024;
 
-// The collected values of turns along a new first dimension. Those of rank 0 have it already.
+// Stacks the values of all turns along a new first dimension. Values of rank 0 have it already.
 ValuePtr StackOf(NodeContext& node, const Values& turns) {
   std::vector<std::string> names;
   for (const ValuePtr& value : turns) {
