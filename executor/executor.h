@@ -44,9 +44,8 @@ struct CompileOptions {
   // The directory below which ops such as save and load may read and write files; their paths are
   // relative to it. "": a program with an op that names a file is refused.
   std::string allow_files = {};
-  // Fast kernels treat subnormal numbers as 0, as operands and as results: a processor computes
-  // with them up to a hundred times more slowly. Runs with reference kernels only
-  // (KernelMode::kReference) keep them.
+  // A run treats subnormal numbers as 0, as operands and as results, in all of its kernels: many
+  // processors compute with them more slowly. With KernelMode::kReference it keeps them.
   bool flush_subnormals = true;
   uint64_t seed = 0;      // for random ops, unless the program has a random_seed
   size_t max_plans = 16;  // plans kept for different feed signatures

@@ -94,7 +94,7 @@ Fields<CompileFlags> CompileFields(bool with_profile) {
       .Add("tune", &CompileFlags::tune,
            "time an op's kernels and choose the fastest, which slows down the start")
       .Add("flush_subnormals", &CompileFlags::flush_subnormals,
-           "treat numbers below 1.2e-38 (float64: 2.3e-308) as 0, because processors are slow "
+           "treat numbers below 1.2e-38 (float64: 2.3e-308) as 0, because many processors are slow "
            "with them; --noflush_subnormals computes with them")
       .Add("shape_warnings", &CompileFlags::shape_warnings,
            "warn if a feed or a parameter has another shape than the program declares; "
