@@ -1,4 +1,4 @@
-#include <coracle/convert/onnx.h>
+#include <coracle/convert/models.h>
 #include <coracle/convert/onnx/export/program_exporter.h>
 #include <coracle/convert/onnx/export/write_model.h>
 #include <coracle/framework/base/version.h>

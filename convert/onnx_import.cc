@@ -1,4 +1,4 @@
-#include <coracle/convert/onnx.h>
+#include <coracle/convert/models.h>
 #include <coracle/convert/onnx/dtypes.h>
 #include <coracle/convert/onnx/import/graph_importer.h>
 #include <coracle/convert/onnx/model_file.h>

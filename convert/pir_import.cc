@@ -1,4 +1,4 @@
-#include <coracle/convert/pir.h>
+#include <coracle/convert/models.h>
 #include <coracle/convert/pir/model_json.h>
 #include <coracle/convert/pir/program_builder.h>
 #include <coracle/framework/base/file.h>

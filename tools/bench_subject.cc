@@ -1,5 +1,5 @@
 #include <coracle/backward/backward.h>
-#include <coracle/convert/pir.h>
+#include <coracle/convert/models.h>
 #include <coracle/executor/drawn_values.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>

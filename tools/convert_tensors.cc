@@ -1,4 +1,4 @@
-#include <coracle/convert/pir.h>
+#include <coracle/convert/models.h>
 #include <coracle/edit/join_parameters.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>

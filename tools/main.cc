@@ -1,8 +1,7 @@
 // The `coracle` command: the table of subcommands, and the code that they share.
 
 #include <coracle/communication/communicator.h>
-#include <coracle/convert/onnx.h>
-#include <coracle/convert/pir.h>
+#include <coracle/convert/models.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>

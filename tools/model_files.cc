@@ -1,4 +1,4 @@
-#include <coracle/convert/onnx.h>
+#include <coracle/convert/models.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>

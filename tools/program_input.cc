@@ -1,5 +1,4 @@
-#include <coracle/convert/onnx.h>
-#include <coracle/convert/pir.h>
+#include <coracle/convert/models.h>
 #include <coracle/edit/edit.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>

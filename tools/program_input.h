@@ -1,7 +1,7 @@
 #pragma once
 // How commands find programs and parameters, and which names they accept for output files.
 
-#include <coracle/convert/onnx.h>
+#include <coracle/convert/models.h>
 #include <coracle/framework/io/tensor_io.h>
 
 #include <string>

@@ -1,7 +1,7 @@
 #pragma once
 // A model of one node, all of whose inputs are given: as constants, or when it runs (Feed).
 
-#include <coracle/convert/onnx.h>
+#include <coracle/convert/models.h>
 #include <coracle/convert/onnx/dtypes.h>
 #include <coracle/executor/executor.h>
 #include <coracle/proto/onnx.pb.h>

@@ -1,5 +1,5 @@
 // If with conditions that are fed, and loops whose values change their shapes or ranks.
-#include <coracle/convert/onnx.h>
+#include <coracle/convert/models.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/proto/onnx.pb.h>

@@ -3,7 +3,7 @@
 // Python that has the package onnx; without them the tests are skipped.
 #include <coracle/bench/workloads/networks.h>
 #include <coracle/bench/workloads/workload.h>
-#include <coracle/convert/onnx.h>
+#include <coracle/convert/models.h>
 #include <coracle/coracle.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>

@@ -1,4 +1,4 @@
-#include <coracle/convert/onnx.h>
+#include <coracle/convert/models.h>
 #include <coracle/convert/onnx/export/rows.h>
 #include <coracle/convert/onnx/model_file.h>
 #include <coracle/coracle.h>

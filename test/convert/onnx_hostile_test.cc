@@ -1,5 +1,5 @@
 // Models that ask for more memory or time than they are worth: each is refused by one line.
-#include <coracle/convert/onnx.h>
+#include <coracle/convert/models.h>
 #include <coracle/convert/onnx/import/node_importers.h>
 #include <coracle/convert/onnx/model_file.h>
 #include <coracle/framework/base/resource_limits.h>

@@ -1,5 +1,5 @@
 // The importer's framework: names, constants, versions, functions, graphs in nodes, errors.
-#include <coracle/convert/onnx.h>
+#include <coracle/convert/models.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/proto/onnx.pb.h>

@@ -1,6 +1,6 @@
 // The rows of the importers declare the inputs of nodes. Each importer gets each input absent, as a
 // sequence, and with other ranks and dtypes.
-#include <coracle/convert/onnx.h>
+#include <coracle/convert/models.h>
 #include <coracle/convert/onnx/import/node_importers.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/proto/onnx.pb.h>

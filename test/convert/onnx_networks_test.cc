@@ -1,6 +1,6 @@
 // Whole networks of the ONNX project, whose weights ConstantOfShape makes, with their outputs for
 // an input of ones.
-#include <coracle/convert/onnx.h>
+#include <coracle/convert/models.h>
 #include <coracle/convert/onnx/tensors.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/file.h>

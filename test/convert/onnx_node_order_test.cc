@@ -1,5 +1,5 @@
 // Nodes in any order, operator sets without an import, and attributes that mean nothing.
-#include <coracle/convert/onnx.h>
+#include <coracle/convert/models.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/proto/onnx.pb.h>

@@ -1,7 +1,7 @@
 // ONNX's own node cases: each is a model with its inputs and outputs, either in its own folder or
 // in test_data_set_0 and so on. Prints a table by op type. ONNX_NODE_CASES names another directory
 // of cases. ONNX_CASE=test_add runs one case and prints its differences.
-#include <coracle/convert/onnx.h>
+#include <coracle/convert/models.h>
 #include <coracle/convert/onnx/dtypes.h>
 #include <coracle/convert/onnx/tensors.h>
 #include <coracle/executor/executor.h>

@@ -1,5 +1,5 @@
 // A program that is exported and imported again computes the same.
-#include <coracle/convert/onnx.h>
+#include <coracle/convert/models.h>
 #include <coracle/coracle.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/ir/feed_fetch.h>

@@ -1,5 +1,5 @@
 // Imported classifiers are trained further: a loss is appended to what the importer wrote.
-#include <coracle/convert/onnx.h>
+#include <coracle/convert/models.h>
 #include <coracle/convert/onnx/tensors.h>
 #include <coracle/coracle.h>
 #include <coracle/framework/base/file.h>

@@ -1,7 +1,7 @@
 // The voice detectors Silero v4, v5 and v6, which choose between two nets by an input.
 // $CORACLE_ORT is a folder node_modules with onnxruntime-node and with @ricky0123/vad-web, which
 // has the model files.
-#include <coracle/convert/onnx.h>
+#include <coracle/convert/models.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/tensor/rng.h>

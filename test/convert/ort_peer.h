@@ -2,7 +2,7 @@
 // Runs programs in ONNX Runtime. For development: $CORACLE_ORT is a folder node_modules that
 // contains onnxruntime-node.
 
-#include <coracle/convert/onnx.h>
+#include <coracle/convert/models.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>

@@ -1,5 +1,5 @@
 // Programs of Paddle 3 as programs: values, names, types, places, blocks and refusals.
-#include <coracle/convert/pir.h>
+#include <coracle/convert/models.h>
 #include <coracle/convert/pir/op_reader.h>
 #include <coracle/coracle.h>
 #include <coracle/framework/base/file.h>

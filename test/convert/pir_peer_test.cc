@@ -1,5 +1,5 @@
 // Programs of Paddle 3, exported and run by ONNX Runtime.
-#include <coracle/convert/pir.h>
+#include <coracle/convert/models.h>
 #include <coracle/operators/operators.h>
 #include <coracle/test/convert/ort_peer.h>
 #include <coracle/test/real_models.h>

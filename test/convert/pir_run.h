@@ -1,7 +1,7 @@
 #pragma once
 // Runs programs of Paddle 3 from their text, and checks results and refusals.
 
-#include <coracle/convert/pir.h>
+#include <coracle/convert/models.h>
 #include <coracle/coracle.h>
 #include <gtest/gtest.h>
 

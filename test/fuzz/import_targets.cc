@@ -1,8 +1,7 @@
 // Targets that read models in other formats.
 
 #include <coracle/convert/caffe/weights.h>
-#include <coracle/convert/onnx.h>
-#include <coracle/convert/pir.h>
+#include <coracle/convert/models.h>
 #include <coracle/executor/drawn_values.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/resource_limits.h>

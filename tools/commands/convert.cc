@@ -1,5 +1,4 @@
-#include <coracle/convert/onnx.h>
-#include <coracle/convert/pir.h>
+#include <coracle/convert/models.h>
 #include <coracle/edit/paddle_fields.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>

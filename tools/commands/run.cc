@@ -1,6 +1,6 @@
 #include <coracle/backward/backward.h>
 #include <coracle/communication/communicator.h>
-#include <coracle/convert/onnx.h>
+#include <coracle/convert/models.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>

@@ -1,4 +1,4 @@
-#include <coracle/convert/onnx.h>
+#include <coracle/convert/models.h>
 #include <coracle/convert/onnx/dtypes.h>
 #include <coracle/convert/onnx/export/op_context.h>
 #include <coracle/convert/onnx/export/program_exporter.h>
