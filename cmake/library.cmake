@@ -1,7 +1,7 @@
 # The three libraries, static or shared, made of the objects of the directories:
 #   coracle          programs, builder, backward, clips, optimizers, compiler, executor, files
 #   coracle_train    training jobs and their data
-#   coracle_convert  models of ONNX and Caffe
+#   coracle_convert  models of ONNX, Caffe and Paddle 3
 # Each links the libraries above it in this list. Their CMake targets are coracle::coracle,
 # coracle::train and coracle::convert.
 if(CORACLE_OBJECTS_FROM)

@@ -95,6 +95,24 @@ const std::vector<std::string> kDirectories = {
     "examples",  "executor", "framework",   "initializer",   "inspect", "layers",     "operators",
     "optimizer", "passes",   "regularizer", "tools",         "train"};
 
+TEST(FileSize, NoFileIsLong) {
+  const char* source = std::getenv("CORACLE_SOURCE_DIR");
+  const fs::path root = source ? source : ".";
+  std::vector<std::string> directories = kDirectories;
+  directories.push_back("test");
+  int files = 0;
+  for (const std::string& directory : directories) {
+    for (const auto& entry : fs::recursive_directory_iterator(root / directory)) {
+      if (entry.path().extension() != ".h" && entry.path().extension() != ".cc") continue;
+      ++files;
+      std::ifstream in(entry.path());
+      EXPECT_LE(std::count(std::istreambuf_iterator<char>(in), {}, '\n'), 600)
+          << fs::relative(entry.path(), root) << " is long: divide it by what its parts do";
+    }
+  }
+  EXPECT_GT(files, 1000);
+}
+
 TEST(ClassSize, NoClassIsLong) {
   const char* source = std::getenv("CORACLE_SOURCE_DIR");
   const fs::path root = source ? source : ".";

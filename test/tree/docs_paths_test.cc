@@ -88,4 +88,16 @@ TEST(DocsPaths, ListTheRulesOfTheVerifier) {
   EXPECT_EQ(listed, rules);
 }
 
+// The site of `ninja docs` has only the pages that its navigation lists.
+TEST(DocsPaths, SiteListsEveryPage) {
+  const char* sources = std::getenv("CORACLE_SOURCE_DIR");
+  if (!sources) GTEST_SKIP() << "CORACLE_SOURCE_DIR is not set";
+  const std::string nav = TextOf(fs::path(sources) / "cmake/docs/mkdocs.yml");
+  for (const fs::path& page : Pages(sources)) {
+    const std::string name = fs::relative(page, sources).string();
+    EXPECT_NE(nav.find(": " + name + "\n"), std::string::npos)
+        << "cmake/docs/mkdocs.yml does not list " << name;
+  }
+}
+
 }  // namespace docs_paths_test

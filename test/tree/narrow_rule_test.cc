@@ -1,5 +1,6 @@
 // Numbers of 64 bits that come from a file become 32 bits in one place, convert/narrow.h, which
-// refuses what does not fit: a cast would cut it, and a clamp change it without a word.
+// refuses numbers that do not fit. A cast would drop bits, and a clamp would change the number
+// silently.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

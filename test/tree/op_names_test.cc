@@ -53,6 +53,7 @@ const std::vector<Exception> kExceptions = {
     {"edit/paddle_fields.cc", "call", kPaddle},
     {"edit/paddle_fields.cc", "clip_by_norm", kPaddle},
     {"edit/paddle_fields.cc", "clip_statistics", kPaddle},
+    {"edit/paddle_fields.cc", "gaussian_random", kPaddle},
     {"inspect/mistakes.cc", "dropout", kMistake},
     {"inspect/mistakes.cc", "log", kMistake},
     {"inspect/mistakes.cc", "log_softmax", kMistake},
