@@ -77,7 +77,7 @@ class ForwardGraph {
     // sub-blocks write.
     uint32_t inputs = 0, captured = 0, kept = 0, outputs = 0, written = 0, end = 0;
     bool has_sub_block = false;
-    // An optimizer's op: the values that it writes count as new starts, not as functions.
+    // An optimizer's op. No gradient flows through it: what it writes is an independent value.
     bool updates = false;
     bool on_path = false;  // some target depends on a wanted variable through it
   };

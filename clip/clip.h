@@ -124,9 +124,10 @@ struct ClippedGradients {
 // Clips by norm keep persistable variables, which `startup` fills with 0 and which can be fetched:
 // gradient_clip.<group>.norm (the norm before the clip, float [n]), .steps (the number of steps,
 // int64 [1]) and .clipped_steps (the number of steps in which the norm exceeded clip_norm, int64
-// [n]). For a clip by global norm, n is 1. For clips by norm, <group> is "by_norm", and n is the
-// number of gradients with the same limit and dtype, in the order of the members; but if norm_type
-// is not 2 or non_finite is not propagate, <group> is the parameter and n is 1. If the prefix is
+// [n]). For a clip by global norm, n is 1. Clips by norm with the default
+// options share one variable for each limit and dtype: <group> is "by_norm", and n is the number of
+// gradients, in the order of the members. A clip by norm whose norm_type is not 2 or whose
+// non_finite is not propagate has its own: <group> is the parameter, and n is 1. If the prefix is
 // taken in the program, "_1" is appended.
 //
 // Throws the errors of CheckGradientClip, and kInvalidArgument for members of one group that differ

@@ -121,8 +121,6 @@ std::vector<std::unique_ptr<Communicator>> ThreadCommunicators(int size, double 
 
 // Ranks: exchanges between the ranks of a job, outside of programs; and the rows of each rank.
 
-class Tensor;
-
 // A rank's part of a batch. Parts differ by at most one row; the first ranks have the larger ones.
 // If there are fewer rows than ranks, the last ranks take row 0 without counting it, since every
 // rank must run every step.

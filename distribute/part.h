@@ -15,14 +15,18 @@ enum class PartKind : uint8_t {
   kUnknown,  // no rule is known
 };
 
-// Where a variable has the rows of the batch.
+// Where a variable has the rows of the batch. For rows [N, 3]:
+//   transpose -> [3, N]            axis 1
+//   reshape [T, N, 3] -> [T*N, 3]  axis 0, folded T
+//   reshape [N, T, 3] -> [N*T, 3]  axis 0, each T
 struct RowPlace {
   int axis = 0;
   // The dimension holds all rows this many times: [time, rows, ...] as [time * rows, ...].
   int64_t folded = 1;
   // Each row has this many indices in sequence: [rows, time, ...] as [rows * time, ...].
   int64_t each = 1;
-  // The variable in which an op repeated the rows, in whichever order: `folded` says how often.
+  // The output of the op that repeated the rows, or "". Two places with the same output have their
+  // rows in the same order. `folded` says how often the rows were repeated.
   std::string repeated = {};
 
   int64_t indices() const { return folded * each; }  // of a row

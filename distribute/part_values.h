@@ -19,9 +19,9 @@ namespace coracle::inline internal {
 struct PartRead {
   const OpDesc* op;
   std::string name;
-  // true: by no linear formula, such as a root or a divisor: the op reads the value of the whole
-  // batch and computes the same on all ranks. false: the op adds terms of different weights; it
-  // reads the rank's value times its weight, so that the results of the ranks add up.
+  // true: the op is not linear in `name` (a root, a divisor). It must read the value of the whole
+  // batch; then all ranks compute the same. false: the op adds terms of different weights. It reads
+  // the rank's value times its weight, so that the results of the ranks add up.
   bool whole = true;
   Part part = {};  // of `name`
 

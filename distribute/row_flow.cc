@@ -112,8 +112,9 @@ bool ReadsRowsAsTable(const OpDesc& op, const OpSpec& spec, const RowPlaceOf& pl
   });
 }
 
-// Whether the op joins rows of different inputs by their positions although they are in different
-// orders, or on axes that do not meet, counted from the first or from the last.
+// Whether the op joins rows of different inputs that do not belong together. The op joins them by
+// position, so they must be in the same order. Their axes must also be the same, counted from the
+// first axis or from the last.
 bool JoinsOtherRows(const OpDesc& op, const OpSpec& spec, const RowSource& source,
                     const BlockDesc& block, const RowPlaceOf& place_of) {
   const RowPlace& first = *source.place;
@@ -219,8 +220,9 @@ RowFlow FlowOf(const OpDesc& op, const OpSpec& spec, const std::string& output,
   if (JoinsOtherRows(op, spec, source, block, place_of))
     return {.broken = "joins rows that are on different axes, or in different orders"};
   auto shapes = TrialWith(kOther, op, spec, output, block, place_of);
-  // A parameter may have another size than kOther. Open dimensions go with all sizes, but do not
-  // show whether axes meet.
+  // The trial fails if a parameter has a size that does not fit kOther. The next trial leaves these
+  // dimensions open: they fit every size. It cannot tell whether two axes have the same size, so
+  // all rows must be on one axis.
   const bool on_one_axis = !op.AnyInput([&](const std::string& name) {
     const RowPlace* place = place_of(name);
     return place && place->axis != source.place->axis;

@@ -34,8 +34,8 @@ class WholeWriter {
       : root_(program.Root()), parts_(parts), options_(options), inserter_(*inserter) {}
 
   // How `name` combines. From then on, the ops before it read whole or weighted values where that
-  // is needed. If no rule is known, they are left unchanged, as are ops that a later `name` shares
-  // with it, for which then no rule is known either.
+  // is needed. If no rule is known for `name`, these ops stay unchanged. A later variable that
+  // needs a change of one of them then counts as unknown, too.
   Part Settle(const std::string& name);
   // Settles a loss. If no rule is known, returns the declared part, or throws kInvalidArgument if
   // none is declared.

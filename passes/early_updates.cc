@@ -80,8 +80,8 @@ class UpdateMover {
   }
 
   // Chooses the updates that move forward from the end of the step, and the ops that must move with
-  // them. `behind` is right for all of them, because an op that an update must follow moves with it
-  // if it may move.
+  // them. OpUses::behind assumes that all ops that may move do move. That holds here: if an update
+  // moves, every earlier op that it needs and that may move moves, too.
   bool ChooseMoves() {
     moves_.assign(ops_.size(), false);
     bool any = false;

@@ -1,7 +1,7 @@
 #include <coracle/communication/mpi/mpi_thread.h>
 #include <coracle/communication/mpi/rank_elements.h>
 #include <coracle/framework/base/trace.h>
-#include <coracle/framework/tensor/tensor.h>
+#include <coracle/framework/tensor/half_array.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -84,8 +84,6 @@ MPI_Datatype TypeOf(DType dtype) {
   }
   return MPI_UINT16_T;  // only moved, never reduced
 }
-
-bool IsHalf(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
 
 template <class T, bool high>
 void Extreme(const T* in, T* in_out, int count) {

@@ -21,7 +21,8 @@ struct coracle::VarDesc::Wire {
 
 namespace coracle::inline internal {
 
-// Reads and writes these parts. A returned reference to a field may be assigned to once.
+// Reads and writes these parts. A function that returns a reference to change notes one change of
+// its object, so the caller assigns to the field at most once, and calls again for the next change.
 struct FileFields {
   // Fields of a newer format, as they were read.
   template <class Desc>

@@ -371,12 +371,14 @@ struct GradientBlock {
 //   g.Set("X", 2.0 * g.Grad("Out") * (g.In("X") - g.In("Y")));
 class GradientContext {
  public:
-  // `forward_op` is the op; `op` is the op itself or a renamed copy. `output_grads` has a name for
-  // each variable in op.outputs(), slot by slot, or "" if no gradient arrived. `input_grads` does
-  // the same for op.inputs(), with "" if no gradient is wanted. `fresh_name` makes names for
-  // temporaries. `saved` holds the types of variables that `op` names but `block` does not have
-  // yet: copies of values that were overwritten later. `block` receives the rule's ops; for an op
-  // of a sub-block it is the gradient block.
+  //   * forward_op: the op; `op` is the op itself or a renamed copy.
+  //   * block: receives the rule's ops; for an op of a sub-block it is the gradient block.
+  //   * output_grads: a name for each variable in op.outputs(), slot by slot, or "" if no gradient
+  //     arrived.
+  //   * input_grads: a name for each variable in op.inputs(), or "" if no gradient is wanted.
+  //   * fresh_name: makes names for temporaries.
+  //   * saved: the types of variables that `op` names but `block` does not have yet, which are
+  //     copies of values that were overwritten later.
   struct Request {
     const OpDesc* op = nullptr;
     const OpDesc* forward_op = nullptr;

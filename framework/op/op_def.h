@@ -21,7 +21,6 @@
 
 namespace coracle {
 
-class OpDesc;
 struct OpSpec;
 
 // --- how the rows of a batch pass through an op ---
@@ -35,7 +34,7 @@ enum class RowRule : uint8_t {
   kEach,
   kMoves,      // elements move, and rows stay together; attrs name no axis to work along
   kMixes,      // an output may depend on several rows
-  kSum,        // a sum over the rows. In a gradient op: over the rows, whatever gradient arrives
+  kSum,        // a sum over the rows; a gradient op counts each row once, whatever gradient arrives
   kMean,       // a mean over the elements of an input
   kSame,       // equal on all machines, whatever they read
   kStatistic,  // a running statistic of batches, read only to be updated
@@ -546,13 +545,13 @@ class OpDef {
   OpDef& MakesLod();   // the kernel makes the LoD: Workspace::OutputLod
   OpDef& ShapeOnly();  // reads its inputs' shapes and dtypes, never their elements
   OpDef& Random();     // draws random numbers
-  // Its kernels can take tensors of strings: they move whole elements and make none, or know
-  // strings. No other op gets any.
+  // The kernels take tensors of strings. Either they only move whole elements, or they are written
+  // for strings. A program that gives strings to an op without this is refused.
   OpDef& Strings();
   OpDef& SideEffect();  // must run even if nothing reads its outputs (print, save)
   // The op exchanges with other ranks, depends on its rank, or sets up exchanges, so a run of
   // several ranks needs a communicator. An op with the attr ring_id, which Paddle's exchanging ops
-  // have, is one without this.
+  // have, needs no ForRanks.
   OpDef& ForRanks();
   // The op reads or writes the file that this string attr names, unless the bool attr `unless` is
   // true. Its kernels must access the file through PrepareContext::files, since a program may only

@@ -1,14 +1,15 @@
 #pragma once
 // StringArena: the bytes of strings during one run. Internal to Coracle.
 //
-// An element of a tensor of strings (StringRef) is an address and a length. The rule of who owns
-// the bytes makes every copy of elements a copy of memory, like that of numbers:
-//   * Outside a run, the tensor that has the memory of the elements owns their bytes: OfStrings,
-//     Clone and CopyFrom copy them.
-//   * During a run, bytes live until its end, so elements may be copied anywhere. Ops make strings
-//     in the arena, and bytes of a tensor that is released meanwhile are kept in it (Keep).
-//   * What outlives the run gets bytes of its own: results (Clone) and variables of the scope
-//     (OwnStrings).
+// An element of a tensor of strings (StringRef) is the address and the length of bytes that it does
+// not own. A kernel may therefore copy elements as it copies numbers. These rules keep the bytes
+// alive for as long as an element refers to them:
+//   * Outside a run, a tensor owns the bytes of its elements. OfStrings, Clone and CopyFrom copy
+//     the bytes, too.
+//   * During a run, no bytes are freed. Ops put the strings that they make into the arena. If a
+//     tensor is released, the arena keeps its bytes (Keep).
+//   * At the end of a run, the arena frees its bytes. What outlives the run has its own copy:
+//     results (Clone) and variables of the scope (OwnStrings).
 
 #include <coracle/framework/tensor/tensor.h>
 
@@ -34,9 +35,9 @@ class StringArena {
   StringRef Add(std::string_view bytes);
   // `size` bytes to be written by the caller.
   char* Take(uint64_t size);
-  // Keeps the bytes of a released tensor.
+  // Keeps the bytes of a released tensor until Clear.
   void Keep(std::shared_ptr<void> bytes) noexcept;
-  // Ends the run: all strings are gone. Memory of usual size is used again by the next run.
+  // Frees all strings, at the end of a run. Keeps memory of usual size for the next run.
   void Clear();
   // Whether the run has a tensor of strings, even if it made none.
   bool used() const { return used_; }

@@ -107,9 +107,8 @@ DType RealOf(DType dtype);          // float32 of complex64, float64 of complex1
 DType ComplexOf(DType dtype);       // complex128 of float64 and complex128, else complex64
 bool ParseDType(std::string_view name, DType* dtype);  // "float32", "FP32", "INT64", ... any case
 
-// An element of a tensor of strings: bytes in memory of somebody else, whatever their encoding.
-// Zero bytes are the empty string, so that memory which was cleared holds valid elements. See
-// string_arena.h for who owns the bytes.
+// An element of a tensor of strings: refers to bytes of any encoding, and does not own them
+// (string_arena.h says who does). A StringRef whose memory is all zeros is the empty string.
 struct StringRef {
   const char* data = nullptr;
   uint64_t size = 0;
@@ -117,7 +116,8 @@ struct StringRef {
 };
 
 inline namespace internal {
-// std::complex<R>, told by its members: <complex> would add a fifth to the compile time of a file.
+// Whether T is std::complex<R>. Looks at the members of T, because including <complex> would make
+// files compile a fifth slower.
 template <class T, class R>
 concept IsComplexOf = sizeof(T) == 2 * sizeof(R) && requires(const T& value) {
   { value.real() } -> std::same_as<R>;

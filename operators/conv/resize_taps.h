@@ -28,7 +28,7 @@ struct ResizeLengths {
 // The position of element k of the result on the axis of X.
 double ResizePlace(const ResizeRule& rule, const ResizeLengths& a, int64_t k);
 
-// Whether a crop reads element k outside of X, where it has a value of its own.
+// Whether element k of a crop lies outside X. Such an element gets the extrapolation value.
 bool IsOutside(const ResizeRule& rule, const ResizeLengths& a, int64_t k);
 
 struct ResizeTap {

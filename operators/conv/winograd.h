@@ -7,12 +7,14 @@
 // channels) to 9e-7 (512), like a direct sum; with 4 x 4 tiles 1e-6 to 5e-6. An infinity or nan
 // reaches all results of the tiles that read it.
 //
-// Scratch memory, with P = 16 or 36 positions of a tile, C channels of inputs and M of outputs:
-// about 48 P (C + 32) floats for each thread, and P C M for the filter unless it is constant or
-// read only once (then 32 P C for each thread). A filter gradient needs 48 P (C + M) for each
-// thread, and P C M for each thread that sums different tiles, or 32 P C if all tiles are summed at
-// once. A constant filter is kept in P C M floats, and about 9 C M bytes restore its
-// original elements.
+// Scratch memory in floats, with P = 16 or 36 positions of a tile, C channels of inputs and M of
+// outputs:
+//   forward, for each thread           about 48 P (C + 32)
+//   forward, the filter                P C M; 32 P C for each thread if it is read only once
+//   filter gradient, for each thread   48 P (C + M), and P C M if threads sum different tiles,
+//                                      32 P C if all tiles are summed at once
+// A constant filter is kept in P C M floats instead, and about 9 C M bytes restore its original
+// elements.
 
 #include <coracle/operators/conv/conv.h>
 

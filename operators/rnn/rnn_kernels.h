@@ -44,11 +44,14 @@ RnnSpec MakeRnnSpec(const Context& ctx, const Shape& input) {
 }
 
 // Values that forward keeps for backward, as rows of [batch, hidden] elements. For each layer and
-// direction: the activated gates [steps, batch, gates * hidden]; the states [steps + 1, batch,
-// hidden] in time order, with the initial one before the first step (for the reverse direction,
-// after the last); for LSTM the cells in the same way; for GRU U h + b' of the candidate [steps,
-// batch, hidden]. At the end, the outputs [steps, batch, directions * hidden] of all layers but the
-// last, after dropout.
+// direction:
+//   * the activated gates [steps, batch, gates * hidden];
+//   * the states [steps + 1, batch, hidden] in time order; the initial state is the first, in the
+//     reverse direction the last;
+//   * LSTM: the cells, as the states;
+//   * GRU: U h + b' of the candidate [steps, batch, hidden].
+// At the end, the outputs [steps, batch, directions * hidden] of all layers but the last, after
+// dropout.
 class RnnReserve {
  public:
   // Without `keep`, for a run without backward, all layers use the same rows.

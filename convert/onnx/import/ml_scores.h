@@ -14,9 +14,9 @@ enum class PostTransform { kNone, kLogistic, kSoftmax, kSoftmaxZero, kProbit };
 PostTransform PostTransformAttr(NodeContext& node);
 // The transform of the last axis.
 Variable Transformed(NodeContext& node, PostTransform transform, const Variable& scores);
-// Two columns from the score of the second class, as ONNX Runtime makes them: for kLogistic, the
-// logistic function of -score and score; else the transform of `first` and score, where no softmax
-// is applied.
+// Two columns from the score of the second class, as ONNX Runtime makes them. For kLogistic, they
+// are the logistic function of -score and of score. For all other transforms, they are `first` and
+// score, transformed one by one; softmax changes neither.
 Variable TwoColumns(NodeContext& node, PostTransform transform, const Variable& first,
                     const Variable& score);
 
@@ -40,7 +40,7 @@ void SetClasses(NodeContext& node, const ClassLabels& labels, const Variable& in
                 const Variable& scores);
 // The indices [N] of the largest number of each row.
 Variable TopClass(NodeContext& node, const Variable& scores);
-// Those of the condition [N, 1]: 1 if it is true.
+// The class indices [N] of a condition [N, 1]: 1 where it is true, else 0.
 Variable SecondIf(NodeContext& node, const Variable& condition);
 
 }  // namespace coracle::onnx
