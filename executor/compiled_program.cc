@@ -118,11 +118,12 @@ void CompiledProgram::Compile(const OpRegistry& ops, const FrozenFrom& parameter
   for (const FileUse& use : FilesOf(program_, ops))
     RequireAllowed(use, FileAccess(options_.allow_files));
   RemoveForeignStacks(program_);
-  RemoveFeedAndFetchOps(program_, ops, &feeds_, &fetches_);
-  // The ops of functions are checked now, in the calling block with its types.
+  // The ops of functions are checked now, in the calling block with its types. The feed ops are
+  // still there, since an op may read a fed variable that a later op overwrites.
   bool changed = InlineCalls(program_, &origins_);
   if (options_.expand && ExpandOps(program_, ops, false)) changed = true;
   if (changed) VerifyOrThrow(program_, ops);
+  RemoveFeedAndFetchOps(program_, ops, &feeds_, &fetches_);
   RequireVars(program_, feeds_, "feed");
   RequireVars(program_, fetches_, "fetch");
   ShareCoalesced(program_, fetches_);

@@ -385,7 +385,8 @@ void MoveTransposes(ProgramDesc& program, const PassContext& context) {
   size_t rewrites = std::max(kMinRewrites, kMaxVisits / (program.Root().NumOps() + 1));
   bool changed = true;
   for (int round = 0; changed && round < kMaxRounds; ++round) {
-    changed = JoinTransposes(program, context);
+    changed = ExchangeSqueezes(program, context);
+    changed = JoinTransposes(program, context) || changed;
     changed = MoveAll(program, context, rewrites) || changed;
   }
   AbsorbTransposes(program, context);

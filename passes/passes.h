@@ -32,6 +32,17 @@ void JoinCommonSubexpressions(ProgramDesc& program, const PassContext& context);
 // they run only if the loop has a round. Skips loops that are differentiated.
 void HoistInvariants(ProgramDesc& program, const PassContext& context);
 
+// Moves a squeeze of the result of an op on images after elementwise ops, batch_norm and concat,
+// which then work on images, too, and removes it together with an unsqueeze that undoes it. So the
+// ops between 1-D convolutions look to later passes like those between 2-D ones. Only for frozen
+// parameters (PassContext::frozen).
+void MoveSqueezes(ProgramDesc& program, const PassContext& context);
+
+// Lets ops that move or select float16 elements (concat, max pooling, reshape, ...) compute in
+// float32 if only casts to float32 read their results, and relu before a cast to float16. Values do
+// not change, except that a zero may have another sign.
+void WidenHalves(ProgramDesc& program, const PassContext& context);
+
 // Folds a batch_norm with fixed statistics into the convolution or mul before it (and a bias
 // between them): multiplies its scale into the filter and turns the rest into a bias. Needs
 // frozen parameters.

@@ -1,10 +1,13 @@
 #include <coracle/framework/ir/origin.h>
 #include <coracle/framework/op/recomputed.h>
+#include <coracle/passes/certain_dims.h>
 #include <coracle/passes/remarks.h>
 #include <coracle/passes/transposes.h>
 #include <coracle/passes/value_flow.h>
 
 #include <algorithm>
+#include <memory>
+#include <string>
 #include <utility>
 
 namespace coracle::inline internal {
@@ -91,6 +94,127 @@ bool JoinTransposes(ProgramDesc& program, const PassContext& context) {
   });
   now.Apply();
   return true;
+}
+
+namespace {
+
+// The axis that an op drops (squeeze) or inserts (unsqueeze); 0 if it is not one that is known, or
+// if it is the axis of the rows.
+int32_t AxisOf(const OpDesc& op, const char* type, const char* newer) {
+  const Ints axes = op.GetAttr<Ints>("axes", {});
+  const bool is = (op.type() == type || op.type() == newer) && axes.size() == 1 && axes[0] > 0;
+  return is && !HasOtherInput(op, "X") && op.Input("X").size() == 1 ? axes[0] : 0;
+}
+
+// The axes without axis `at` of the result.
+Ints Without(const Ints& axes, size_t at) {
+  Ints rest;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    if (i != at) rest.push_back(axes[i] > axes[at] ? axes[i] - 1 : axes[i]);
+  }
+  return rest;
+}
+
+bool KeepsRowsFirst(const Ints& axes) {
+  return axes.size() > 1 && axes[0] == 0 && IsPermutation(axes);
+}
+
+class SqueezeExchanger {
+ public:
+  SqueezeExchanger(ProgramDesc& program, const PassContext& context)
+      : program_(program), context_(context), block_(program.Root()), flow_(program, context) {}
+
+  bool Run() {
+    std::vector<const OpDesc*> ops;
+    std::as_const(block_).ForEachOp([&](const OpDesc& op) { ops.push_back(&op); });
+    for (const OpDesc* op : ops) {
+      if (const int32_t axis = AxisOf(*op, "squeeze", "squeeze2")) SqueezeFirst(*op, axis);
+      if (IsTranspose(*op)) TransposeFirst(*op);
+    }
+    const bool found = flow_.HasEdits();
+    flow_.Apply();
+    return found;
+  }
+
+ private:
+  // The op that writes the only input of `op`, which no other op reads; nullptr if it may not be
+  // exchanged with it.
+  const OpDesc* Before(const OpDesc& op) const {
+    const std::string& between = op.Input("X")[0];
+    const OpDesc* first = flow_.WriterOf(between);
+    const bool may =
+        first && flow_.NumReaders(between) == 1 && flow_.IsOnlyOutput(*first, between) &&
+        flow_.IsOnlyOutput(op, op.Output("Out")[0]) && !flow_.IsRecomputed(*first) &&
+        !flow_.IsRecomputed(op) && !flow_.IsReplaced(*first) && !flow_.IsReplaced(op) &&
+        first->Input("X").size() == 1 && flow_.IsConstantInARun(first->Input("X")[0]);
+    return may ? first : nullptr;
+  }
+
+  // v = transpose(u), y = squeeze(v): w = squeeze(u), y = transpose(w).
+  void SqueezeFirst(const OpDesc& squeeze, int32_t axis) {
+    const OpDesc* transpose = Before(squeeze);
+    if (!transpose || !IsTranspose(*transpose)) return;
+    const Ints axes = AxesOf(*transpose);
+    const auto at = static_cast<size_t>(axis);
+    const std::string &u = transpose->Input("X")[0], &y = squeeze.Output("Out")[0];
+    if (!KeepsRowsFirst(axes) || at >= axes.size() ||
+        !IsCertainlyOne(block_, context_, flow_, u, axes[at]))
+      return;
+    const Ints rest = Without(axes, at);
+    const std::string w = NewForm(y, Inverse(rest), squeeze);
+    flow_.Replace(*transpose,
+                  OpDesc("squeeze2", {{"X", {u}}}, {{"Out", {w}}}, {{"axes", Ints{axes[at]}}}));
+    flow_.Replace(squeeze, Transposed(squeeze, *transpose, w, y, rest));
+  }
+
+  // v = unsqueeze(x), y = transpose(v): w = transpose(x), y = unsqueeze(w).
+  void TransposeFirst(const OpDesc& transpose) {
+    const OpDesc* unsqueeze = Before(transpose);
+    const int32_t axis = unsqueeze ? AxisOf(*unsqueeze, "unsqueeze", "unsqueeze2") : 0;
+    const Ints axes = AxesOf(transpose);
+    const auto at = static_cast<size_t>(std::find(axes.begin(), axes.end(), axis) - axes.begin());
+    if (axis == 0 || !KeepsRowsFirst(axes) || at >= axes.size()) return;
+    const std::string &x = unsqueeze->Input("X")[0], &y = transpose.Output("Out")[0];
+    const Ints rest = Without(axes, at);
+    const std::string w = NewForm(x, rest, *unsqueeze);
+    flow_.Replace(*unsqueeze, Transposed(*unsqueeze, transpose, x, w, rest));
+    flow_.Replace(transpose, OpDesc("unsqueeze2", {{"X", {w}}}, {{"Out", {y}}},
+                                    {{"axes", Ints{static_cast<int32_t>(at)}}}));
+  }
+
+  // The transpose `like`, with other axes, in place of `replaced`. It drops LoD if `like` does;
+  // squeezes and unsqueezes keep it.
+  OpDesc Transposed(const OpDesc& replaced, const OpDesc& like, const std::string& from,
+                    const std::string& to, const Ints& axes) const {
+    OpDesc op("transpose2", {{"X", {from}}}, {{"Out", {to}}},
+              {{"axis", axes}, {"keeps_lod", KeepsLod(like)}});
+    CopyRemarks(replaced, op);
+    return op;
+  }
+
+  // A variable with the axes of `of` in another order: axis i is axis axes[i] of it.
+  std::string NewForm(const std::string& of, const Ints& axes, const OpDesc& writer) {
+    VarMeta meta = block_.FindVarRecursive(of)->meta();
+    const Shape old = meta.shape;
+    meta.shape = Shape(std::vector<int64_t>(axes.size(), -1));
+    for (size_t i = 0; i < axes.size() && old.rank() == static_cast<int>(axes.size()); ++i)
+      meta.shape[static_cast<int>(i)] = old[axes[i]];
+    const std::string name = program_.FreeName(of + "@MOVED");
+    block_.Var(name).SetMeta(meta);
+    context_.NoteMade(name, of, axes, std::make_shared<const OpDesc>(writer));
+    return name;
+  }
+
+  ProgramDesc& program_;
+  const PassContext& context_;
+  BlockDesc& block_;
+  ValueFlow flow_;
+};
+
+}  // namespace
+
+bool ExchangeSqueezes(ProgramDesc& program, const PassContext& context) {
+  return SqueezeExchanger(program, context).Run();
 }
 
 namespace {

@@ -25,6 +25,10 @@ Ints Inverse(const Ints& axes);
 // leaves the last two for the next call.
 bool JoinTransposes(ProgramDesc& program, const PassContext& context);
 
+// Exchanges a transpose with the squeeze after it or the unsqueeze before it, so that it meets
+// other transposes. Returns whether it found any.
+bool ExchangeSqueezes(ProgramDesc& program, const PassContext& context);
+
 // Makes products read an untransposed Y if only they read the transposed one. (X is not changed:
 // the consecutive rows of several matrices X form one product with one Y.)
 void AbsorbTransposes(ProgramDesc& program, const PassContext& context);

@@ -105,6 +105,20 @@ Variable Append(Builder& net, const Variable& x, const InvertedResidual& block, 
   return block.stride == 1 && Channels(x) == block.out ? net.Add(x, y) : y;
 }
 
+struct Conv1d {
+  int filters, taps = 1, dilation = 1, groups = 1;
+};
+
+Variable Append(Builder& net, const Variable& x, const Conv1d& layer) {
+  const Variable image = net.Unsqueeze(x, {2});
+  const Variable y = net.Conv2d(image, {.num_filters = layer.filters,
+                                        .filter_size = {1, layer.taps},
+                                        .padding = {0, layer.taps / 2 * layer.dilation},
+                                        .dilation = {1, layer.dilation},
+                                        .groups = layer.groups});
+  return net.Squeeze(y, {2});
+}
+
 }  // namespace
 
 Variable Mlp(Builder& net, const Variable& x) {
@@ -174,6 +188,20 @@ Variable MobileNetV3Large(Builder& net, const Variable& image, bool is_test) {
   x = Append(net, x, {.filters = 960, .act = swish, .is_test = is_test});
   x = net.Fc(GlobalPool(net, x), {.size = 1280, .act = swish});
   return net.Fc(x, {.size = 1000});
+}
+
+Variable SignalNet(Builder& net, const Variable& signal) {
+  constexpr int kChannels = 256;
+  Variable x = net.Relu(Append(net, signal, Conv1d{.filters = kChannels, .taps = 5}));
+  for (const int dilation : {1, 2, 4, 8}) {
+    const Conv1d wide = {.filters = kChannels, .taps = 3, .dilation = dilation};
+    const Conv1d depthwise = {.filters = kChannels, .taps = 9, .groups = kChannels};
+    Variable y = net.Relu(Append(net, x, wide));
+    y = net.Relu(Append(net, y, depthwise));
+    y = Append(net, y, Conv1d{.filters = kChannels});
+    x = net.Add(x, y, {.act = "relu"});
+  }
+  return net.Fc(net.ReduceMean(x, {.dim = {2}}), {.size = 35});
 }
 
 }  // namespace coracle

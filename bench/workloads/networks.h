@@ -32,6 +32,11 @@ Variable ResNet(Builder& net, const Variable& image, const ResNetOptions& option
 Variable MobileNetV1(Builder& net, const Variable& image, bool is_test);
 Variable MobileNetV3Large(Builder& net, const Variable& image, bool is_test);
 
+// 1-D convolutions of signals [batch, 40, length], as images of height 1: 256 channels of 5 taps,
+// then 4 residual blocks of 256 channels of 3 taps (dilations 1, 2, 4, 8), 9 taps depthwise and 1
+// tap; ReLU, the mean over the length, 35 classes.
+Variable SignalNet(Builder& net, const Variable& signal);
+
 // Embedding 10000 x 200, two LSTM layers of 200, fc 10000. ids are [steps, batch]; the logits are
 // [steps * batch, 10000].
 Variable LstmLanguageModel(Builder& net, const Variable& ids);

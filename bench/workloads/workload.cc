@@ -207,6 +207,7 @@ const std::vector<std::pair<std::string, Inference>>& Inferences() {
        {{128},
         DType::kInt64,
         [](Builder& net, const Variable& x) { return TransformerClassifier(net, x); }}},
+      {"signal", {{40, 1000}, real, SignalNet}},
   };
   return all;
 }

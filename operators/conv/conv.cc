@@ -1,6 +1,8 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/operators/conv/conv.h>
 
+#include <utility>
+
 namespace coracle::inline internal {
 
 ImageStrides StridesOf(int64_t channels, int64_t depth, int64_t height, int64_t width,
@@ -8,6 +10,10 @@ ImageStrides StridesOf(int64_t channels, int64_t depth, int64_t height, int64_t 
   const int64_t plane = height * width, n = channels * depth * plane;
   if (channels_last) return {n, 1, plane * channels, width * channels, channels};
   return {n, depth * plane, plane, width, 1};
+}
+
+void LayFlat(WindowAxes& axes) {
+  if (IsPoint(axes.w) && !IsPoint(axes.h)) std::swap(axes.h, axes.w);
 }
 
 ConvGeometry ConvGeometryOf(const PrepareContext& ctx, const TensorArg& input,
@@ -24,6 +30,7 @@ ConvGeometry ConvGeometryOf(const PrepareContext& ctx, const TensorArg& input,
   g.groups = ctx.Attr<int32_t>("groups");
   for (int i = 0; i < axes; ++i)
     g.axis(i) = ResolveAxis(spec, i, input.shape[layout.axis(i)], filter.shape[2 + i]);
+  LayFlat(g);
   return g;
 }
 

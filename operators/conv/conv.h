@@ -44,6 +44,16 @@ struct ConvGeometry : WindowAxes {
   bool IsEmpty() const { return InputNumel() == 0 || OutputNumel() == 0 || FilterNumel() == 0; }
 };
 
+// Whether the axis has one position, without padding, so that nothing moves along it.
+inline bool IsPoint(const WindowAxis& axis) {
+  return axis.in == 1 && axis.out == 1 && axis.kernel == 1 && axis.before == 0 && axis.after == 0;
+}
+
+// Exchanges height and width of images that are one pixel wide, as signals and texts may be. The
+// memory of images and filter stays the same, and kernels, which are fast along the width, compute
+// such images as fast as those that are one pixel high.
+void LayFlat(WindowAxes& axes);
+
 // The window attrs of a convolution; Context is an InferContext, PrepareContext, ...
 template <class Context>
 WindowSpec ConvWindow(const Context& ctx) {

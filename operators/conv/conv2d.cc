@@ -6,6 +6,7 @@
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/conv/conv.h>
 #include <coracle/operators/conv/conv_half.h>
+#include <coracle/operators/conv/conv_sums.h>
 #include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/operators.h>
 #include <coracle/operators/rules/rows.h>
@@ -168,14 +169,23 @@ struct Operands : ConvForwardArgs {
     g = ConvGeometryOf(ctx, input, filter);
     if (!residual) return;
     const ImageLayout layout = ImageLayoutOf(ctx.Attr<std::string>("data_format"), g.axes);
-    Shape sums = input.shape;
-    sums[layout.channel()] = g.out_channels;
-    for (int i = 0; i < g.axes; ++i) sums[layout.axis(i)] = g.axis(i).out;
+    const Shape sums = SumsShape(ctx, layout);
     stretched = sums != residual.shape;
     if (!stretched) return;
     stretched_to = output;
     addend = std::exchange(residual, {});
     output = ctx.Scratch(output.dtype, sums);
+  }
+
+  Shape SumsShape(const PrepareContext& ctx, const ImageLayout& layout) const {
+    const WindowSpec spec = ConvWindow(ctx);
+    Shape sums = input.shape;
+    sums[layout.channel()] = g.out_channels;
+    for (int i = 0; i < g.axes; ++i) {
+      const int axis = layout.axis(i);
+      sums[axis] = ResolveAxis(spec, i, input.shape[axis], filter.shape[2 + i]).out;
+    }
+    return sums;
   }
 
   // Runs after the convolution: adds the broadcast residual and applies the activation.
@@ -194,24 +204,28 @@ struct Operands : ConvForwardArgs {
 };
 
 template <class T>
-Kernel SumsReference(const ConvForwardArgs& args, const ConvGeometry& g) {
+Kernel SumsReference(const PrepareContext& ctx, const ConvForwardArgs& args,
+                     const ConvGeometry& g) {
+  const TensorArg transposed =
+      g.channels_last ? ctx.Scratch(args.filter.dtype, {args.filter.numel}) : TensorArg();
   return [=](Workspace& ws) {
-    const T* in = ws.Data<const T>(args.input);
-    const T* w = ws.Data<const T>(args.filter);
-    const T* b = args.bias ? ws.Data<const T>(args.bias) : nullptr;
-    const T* r = args.residual ? ws.Data<const T>(args.residual) : nullptr;
-    T* out = ws.Data<T>(args.output);
-    ParallelFor(g.batch * g.out_channels, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t plane = begin; plane < end; ++plane) {
-        const int64_t n = plane / g.out_channels, m = plane % g.out_channels;
-        ForPlane(g, n, m, [&](const Place& at, int64_t o) {
-          T sum = b ? b[m] : T(0);
-          ForWindow(g, n, m, at, [&](int64_t i, int64_t k) { sum += in[i] * w[k]; });
-          out[o] = sum + (r ? r[o] : T(0));
-        });
-      }
+    if (args.output.numel == 0) return;
+    ConvArrays<T> a;
+    a.in = ws.Data<const T>(args.input);
+    a.filter = ws.Data<const T>(args.filter);
+    a.bias = args.bias ? ws.Data<const T>(args.bias) : nullptr;
+    a.residual = args.residual ? ws.Data<const T>(args.residual) : nullptr;
+    a.out = ws.Data<T>(args.output);
+    if (transposed) {
+      TransposeFilter(g, a.filter, ws.Data<T>(transposed));
+      a.filter = ws.Data<const T>(transposed);
+    }
+    const int64_t pieces = g.channels_last ? g.d.out * g.h.out : g.out_channels;
+    ParallelFor(g.batch * pieces, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        (g.channels_last ? ConvRowLast<T> : ConvPlaneFirst<T>)(g, a, i / pieces, i % pieces);
     });
-    args.activation.Apply(out, args.output.numel);
+    args.activation.Apply(a.out, args.output.numel);
   };
 }
 
@@ -220,7 +234,7 @@ KernelOf<T> ConvReference(const PrepareContext& ctx) {
   Operands operands(ctx);
   const ConvActivation last = operands.activation;
   if (operands.stretched) operands.activation = {};
-  return {operands.Stretch<T>(SumsReference<T>(operands, operands.g), last)};
+  return {operands.Stretch<T>(SumsReference<T>(ctx, operands, operands.g), last)};
 }
 
 // dInput: each task scatters into one image. dFilter: each task gathers one filter.

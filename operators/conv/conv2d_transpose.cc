@@ -125,6 +125,7 @@ ConvGeometry ConvOf(const PrepareContext& ctx, const TensorArg& input, const Ten
   g.in_channels = output.shape[layout.channel()];
   g.out_channels = input.shape[layout.channel()];
   g.groups = ctx.Attr<int32_t>("groups");
+  LayFlat(g);
   return g;
 }
 

@@ -50,11 +50,22 @@ struct PackedFilter {
 
 // --- depthwise ---
 
+bool HasRowLoop(const ConvGeometry& g) {
+  return g.w.dilation == 1 && HasDepthwiseLoop(g.w.kernel, g.w.stride, g.in_channels);
+}
+
+// By measurement: with AVX2, oneDNN has only its reference loop for windows that are apart along
+// the row, and is up to twenty times slower than ours; for images with one row it is slower, too.
+bool IsOurs(const ConvGeometry& g) { return IsPoint(g.h) || g.w.dilation > 1; }
+
 bool TakesDepthwise(const ConvGeometry& g, const ConvForwardArgs& args) {
   return g.axes == 2 && g.channels_last && g.groups == g.in_channels &&
-         g.out_channels == g.in_channels && g.w.dilation == 1 && !args.residual &&
-         HasDepthwiseLoop(g.w.kernel, g.w.stride, g.in_channels);
+         g.out_channels == g.in_channels && !args.residual &&
+         (HasRowLoop(g) || (IsOurs(g) && HasAnyDepthwiseRow(g.in_channels)));
 }
+
+// Cuts rows of images that have one row into pieces of some outputs.
+int64_t PieceOfRow(const ConvGeometry& g) { return IsPoint(g.h) ? 128 : g.w.out; }
 
 Kernel MakeDepthwise(const PrepareContext& ctx, const ConvGeometry& g,
                      const ConvForwardArgs& args) {
@@ -68,8 +79,10 @@ Kernel MakeDepthwise(const PrepareContext& ctx, const ConvGeometry& g,
   };
   const PackedFilter filter(ctx, args.filter, "conv_direct depthwise", args.filter.numel,
                             transpose(channels, taps), transpose(taps, channels));
-  const int64_t row_size = g.w.out * channels;
-  const int64_t together = MaxDepthwiseRows(g.h.stride, g.w.stride, g.h.dilation);
+  const int64_t piece = PieceOfRow(g), pieces = (g.w.out + piece - 1) / piece;
+  const bool rows = HasRowLoop(g);
+  const DepthwiseWindows windows = {g.w.kernel, g.w.stride, g.w.dilation};
+  const int64_t together = rows ? MaxDepthwiseRows(g.h.stride, g.w.stride, g.h.dilation) : 1;
   const int64_t per_image = (g.h.out + together - 1) / together;
   const bool relu = IsRelu(args.activation);
   return [=](Workspace& ws) {
@@ -78,25 +91,30 @@ Kernel MakeDepthwise(const PrepareContext& ctx, const ConvGeometry& g,
     all.height = g.h.in;
     all.width = g.w.in;
     all.channels = channels;
-    all.left = -g.w.before;
     all.kernel_h = g.h.kernel;
     all.dilation_h = g.h.dilation;
     all.filter = filter.Read(ws);
     all.bias = args.bias ? ws.Data<const float>(args.bias) : nullptr;
     all.out = ws.Data<float>(args.output);
-    all.out_width = g.w.out;
     all.relu = relu;
-    ParallelFor(g.batch * per_image, 1 + 65536 / (1 + row_size * taps),
+    ParallelFor(g.batch * per_image * pieces, 1 + 65536 / (1 + piece * channels * taps),
                 [&](int64_t begin, int64_t end) {
                   for (int64_t k = begin; k < end; ++k) {
-                    const int64_t n = k / per_image, y = k % per_image * together;
+                    const int64_t n = k / pieces / per_image, x = k % pieces * piece;
+                    const int64_t y = k / pieces % per_image * together;
                     DepthwiseRows part = all;
                     part.image += n * g.h.in * g.w.in * channels;
                     part.top = g.h.Start(y);
-                    part.out += (n * g.h.out + y) * row_size;
+                    part.left = g.w.Start(x);
+                    part.out += ((n * g.h.out + y) * g.w.out + x) * channels;
+                    part.out_width = std::min(piece, g.w.out - x);
                     part.rows = std::min(together, g.h.out - y);
-                    RunDepthwiseRows(part, g.w.kernel, g.w.stride);
-                    if (!relu) args.activation.ApplyFast(part.out, part.rows * row_size);
+                    if (rows)
+                      RunDepthwiseRows(part, g.w.kernel, g.w.stride);
+                    else
+                      RunAnyDepthwiseRow(part, windows);
+                    if (!relu)
+                      args.activation.ApplyFast(part.out, part.rows * part.out_width * channels);
                   }
                 });
   };

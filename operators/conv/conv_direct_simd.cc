@@ -180,6 +180,62 @@ void RunDepthwise(const DepthwiseRows& t, int64_t kernel_w, int64_t stride_w) {
                   : DepthwiseOfWidth<5, false>(t, stride_w);
 }
 
+// Computes kCount outputs of a row from x on. kInside: windows exceed the image only above or
+// below.
+template <int kCount, bool kInside>
+HWY_INLINE void AnyBlock(const DepthwiseRows& t, const DepthwiseWindows& w, int64_t x, int64_t c) {
+  const FloatTag d;
+  const int64_t channels = t.channels, step = w.stride * channels;
+  FloatVec sum[kCount];
+  const FloatVec init = t.bias ? hn::LoadU(d, t.bias + c) : hn::Zero(d);
+  Unroll<kCount>([&](auto b) HWY_ATTR __attribute__((always_inline)) { sum[b] = init; });
+  for (int64_t i = 0; i < t.kernel_h; ++i) {
+    const int64_t y = t.top + i * t.dilation_h;
+    if (y < 0 || y >= t.height) continue;
+    int64_t column = t.left + x * w.stride;
+    const float* HWY_RESTRICT filter = t.filter + i * w.kernel * channels + c;
+    for (int64_t j = 0; j < w.kernel; ++j, column += w.dilation, filter += channels) {
+      const FloatVec tap = hn::LoadU(d, filter);
+      const float* HWY_RESTRICT in = t.image + (y * t.width + column) * channels + c;
+      Unroll<kCount>([&](auto b) HWY_ATTR __attribute__((always_inline)) {
+        constexpr int kAt = decltype(b)::value;
+        const int64_t at = column + kAt * w.stride;
+        if (kInside || (at >= 0 && at < t.width))
+          sum[b] = hn::MulAdd(hn::LoadU(d, in + kAt * step), tap, sum[b]);
+      });
+    }
+  }
+  float* out = t.out + x * channels + c;
+  Unroll<kCount>([&](auto b) HWY_ATTR __attribute__((always_inline)) {
+    hn::StoreU(t.relu ? Relu(sum[b]) : sum[b], d, out + b * channels);
+  });
+}
+
+void RunAnyRow(const DepthwiseRows& t, const DepthwiseWindows& w) {
+  constexpr int kBlock = HWY_MAX_BYTES >= 64 ? 14 : 8;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(FloatTag()));
+  // The last vector overlaps the previous one and writes the same values twice.
+  const auto for_channels = [&](auto&& block) HWY_ATTR __attribute__((always_inline)) {
+    for (int64_t c = 0; c < t.channels; c += lanes) block(std::min(c, t.channels - lanes));
+  };
+  const int64_t reach = (kBlock - 1) * w.stride + (w.kernel - 1) * w.dilation + 1;
+  int64_t x = 0;
+  for (; x + kBlock <= t.out_width; x += kBlock) {
+    const int64_t column = t.left + x * w.stride;
+    if (column >= 0 && column + reach <= t.width) {
+      for_channels([&](int64_t c) HWY_ATTR
+                   __attribute__((always_inline)) { AnyBlock<kBlock, true>(t, w, x, c); });
+    } else {
+      for_channels([&](int64_t c) HWY_ATTR
+                   __attribute__((always_inline)) { AnyBlock<kBlock, false>(t, w, x, c); });
+    }
+  }
+  for (; x < t.out_width; ++x) {
+    for_channels([&](int64_t c) HWY_ATTR
+                 __attribute__((always_inline)) { AnyBlock<1, false>(t, w, x, c); });
+  }
+}
+
 // --- pointwise ---
 
 constexpr int kTileHeight = HWY_MAX_BYTES >= 64 ? 12 : 6;
@@ -285,6 +341,7 @@ namespace coracle::inline internal {
 namespace {
 
 HWY_EXPORT(RunDepthwise);
+HWY_EXPORT(RunAnyRow);
 HWY_EXPORT(RunPointwise);
 HWY_EXPORT(RunPointwiseFar);
 HWY_EXPORT(DirectLanes);
@@ -302,6 +359,12 @@ int64_t MaxDepthwiseRows(int64_t stride_h, int64_t stride_w, int64_t dilation_h)
 }
 void RunDepthwiseRows(const DepthwiseRows& rows, int64_t kernel_w, int64_t stride_w) {
   HWY_DYNAMIC_DISPATCH(RunDepthwise)(rows, kernel_w, stride_w);
+}
+bool HasAnyDepthwiseRow(int64_t channels) {
+  return channels >= HWY_DYNAMIC_DISPATCH(DirectLanes)();
+}
+void RunAnyDepthwiseRow(const DepthwiseRows& row, const DepthwiseWindows& windows) {
+  HWY_DYNAMIC_DISPATCH(RunAnyRow)(row, windows);
 }
 void RunPointwiseRows(const PointwiseRows& rows) { HWY_DYNAMIC_DISPATCH(RunPointwise)(rows); }
 void RunPointwisePanels(const PointwiseRows& rows, int64_t first, int64_t last) {

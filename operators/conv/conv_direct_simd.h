@@ -26,6 +26,15 @@ bool HasDepthwiseLoop(int64_t kernel_w, int64_t stride_w, int64_t channels);
 int64_t MaxDepthwiseRows(int64_t stride_h, int64_t stride_w, int64_t dilation_h);
 void RunDepthwiseRows(const DepthwiseRows& rows, int64_t kernel_w, int64_t stride_w);
 
+// The windows along a row.
+struct DepthwiseWindows {
+  int64_t kernel = 0, stride = 1, dilation = 1;
+};
+// Whether channels fill a vector.
+bool HasAnyDepthwiseRow(int64_t channels);
+// Computes one row, or a part of one, with windows of any size.
+void RunAnyDepthwiseRow(const DepthwiseRows& row, const DepthwiseWindows& windows);
+
 // out[p][m] = act(bias[m] + residual[p][m] + sum over c of in[p][c] * filter[c][m])
 struct PointwiseRows {
   const float* in = nullptr;

@@ -81,7 +81,7 @@ struct Largest {
 Kernel ConvForwardOfHalves(const PrepareContext& ctx, const ConvGeometry& g,
                            const ConvForwardArgs& args) {
   if (g.IsEmpty()) return {};
-  const int64_t units = g.batch > 1 || !g.channels_last ? g.batch : g.axis(0).out;
+  const int64_t units = g.batch > 1 || !g.channels_last ? g.batch : RowsOf(g).out;
   const std::vector<ConvPart> parts =
       SplitOutputs(g, PartsOf(g, g.InputNumel() + g.OutputNumel(), units));
   const Largest largest(parts);

@@ -25,9 +25,12 @@ bool IsPointwise(const ConvGeometry& g) {
 // By measurement with AVX2: oneDNN's kernels for 1 x 1 windows come close to peak performance, but
 // a residual or an activation that it cannot apply exactly costs a sweep each, and a filter used
 // for few pixels is not prefetched. Its kernels for larger windows lose up to a fifth if the
-// windows are some pixels apart or the rows are short.
+// windows are some pixels apart or the rows are short. If images have one row, they lose up to two
+// thirds if the taps of a window are apart, and a third if they are many.
 bool Pays(const ConvGeometry& g, const ConvForwardArgs& args) {
   if (VectorLanes() != 8 || g.in_channels < 16 || g.out_channels < 16) return false;
+  const bool many = g.w.dilation > 1 || g.w.kernel >= 9;
+  if (IsPoint(g.h) && many && g.in_channels >= 32 && g.out_channels >= 32) return true;
   if (!IsPointwise(g)) return g.in_channels >= 64 && (g.w.stride > 1 || g.w.out <= 8);
   if (g.batch * g.OutPixels() <= 8) return g.FilterNumel() >= 16 * 1024;
   const bool relu = args.activation.name() == std::string_view("relu");

@@ -7,12 +7,16 @@
 
 namespace coracle::inline internal {
 
-// A convolution of some of the images, or of some rows (for volumes: slices) of outputs of one
-// image. Its input and output are contiguous pieces of the whole ones; it uses the whole filter.
+// A convolution of some of the images, or of some rows (RowsOf) of outputs of one image. Its input
+// and output are contiguous pieces of the whole ones; it uses the whole filter.
 struct ConvPart {
   ConvGeometry g;
   int64_t input = 0, output = 0;  // offset of the part in elements
 };
+
+// The axis along which images are cut, the first one with several positions: rows of images, slices
+// of volumes, pixels of images that have one row.
+const WindowAxis& RowsOf(const ConvGeometry& g);
 
 // At most `wanted` parts, each of whole images.
 std::vector<ConvPart> SplitImages(const ConvGeometry& g, int64_t wanted);

@@ -13,8 +13,7 @@
 //   forward, the filter                P C M; 32 P C for each thread if it is read only once
 //   filter gradient, for each thread   48 P (C + M), and P C M if threads sum different tiles,
 //                                      32 P C if all tiles are summed at once
-// A constant filter is kept in P C M floats instead, and about 9 C M bytes restore its original
-// elements.
+// A constant filter is kept in P C M floats instead, and about 9 C M bytes restore its elements.
 
 #include <coracle/operators/conv/conv.h>
 

@@ -24,7 +24,8 @@ TEST(Workloads, InferenceCounts) {
                            {"resnet50", 25557032, 4089184256},
                            {"mobilenetv1", 4231976, 568740352},
                            {"mobilenetv3", 5481872, 216588608},
-                           {"transformer", 5754378, 436210176}};
+                           {"transformer", 5754378, 436210176},
+                           {"signal", 1121315, 1109000960}};
   EXPECT_EQ(WorkloadNames("infer").size(), std::size(rows));
   for (const Expected& row : rows) {
     SCOPED_TRACE(row.name);

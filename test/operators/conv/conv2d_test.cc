@@ -191,6 +191,95 @@ TEST(Conv2d, FastAgainstReferenceOnNetworkShapes) {
   const ConvCase depthwise{2, 24,     24,     24,     9,          9,      3,
                            3, {2, 2}, {1, 1}, {1, 1}, "EXPLICIT", "NHWC", false};
   depthwise.Test("depthwise_conv2d").CheckFast();
+  ConvCase apart{2, 24, 24, 24, 20, 19, 3, 5, {1, 2}, {3, 4}, {2, 3}, "EXPLICIT", "NHWC", true};
+  apart.Test("depthwise_conv2d").CheckFast();
+}
+
+// Signals of `length` positions, as images that are one pixel wide or one pixel high.
+struct Signals {
+  int64_t batch, channels, filters, groups, length, kernel;
+  int32_t stride, padding, dilation;
+
+  int64_t Outputs() const {
+    return (length + 2 * padding - dilation * (kernel - 1) - 1) / stride + 1;
+  }
+  // [batch, channels, length] as an image of this format.
+  static Shape Image(const std::string& format, bool wide, int64_t n, int64_t c, int64_t l) {
+    const int64_t height = wide ? 1 : l, width = wide ? l : 1;
+    return format == "NHWC" ? Shape{n, height, width, c} : Shape{n, c, height, width};
+  }
+  static size_t At(const std::string& format, int64_t channels, int64_t length, int64_t n,
+                   int64_t c, int64_t i) {
+    return static_cast<size_t>(format == "NHWC" ? (n * length + i) * channels + c
+                                                : (n * channels + c) * length + i);
+  }
+  static double Number(size_t i) { return static_cast<double>(i * 37 % 19) / 8 - 1; }
+
+  // The sums over the windows, written out.
+  std::vector<double> Expected(const std::string& format) const {
+    const int64_t outputs = Outputs(), per_group = channels / groups;
+    std::vector<double> sums(static_cast<size_t>(batch * filters * outputs));
+    for (int64_t n = 0; n < batch; ++n) {
+      for (int64_t m = 0; m < filters; ++m) {
+        for (int64_t o = 0; o < outputs; ++o) {
+          double& sum = sums[At(format, filters, outputs, n, m, o)];
+          for (int64_t c = 0; c < per_group; ++c) {
+            for (int64_t k = 0; k < kernel; ++k) {
+              const int64_t i = o * stride - padding + k * dilation;
+              const int64_t channel = m / (filters / groups) * per_group + c;
+              if (i < 0 || i >= length) continue;
+              sum += Number(At(format, channels, length, n, channel, i)) *
+                     Number(static_cast<size_t>((m * per_group + c) * kernel + k));
+            }
+          }
+        }
+      }
+    }
+    return sums;
+  }
+
+  void Check(const std::string& type, const std::string& format, bool wide) const {
+    SCOPED_TRACE(testing::Message() << format << (wide ? ", one row, " : ", one column, ")
+                                    << channels << " channels, kernel " << kernel);
+    std::vector<double> input(static_cast<size_t>(batch * channels * length));
+    std::vector<double> filter(static_cast<size_t>(filters * channels / groups * kernel));
+    for (size_t i = 0; i < input.size(); ++i) input[i] = Number(i);
+    for (size_t i = 0; i < filter.size(); ++i) filter[i] = Number(i);
+    const auto pair = [&](int32_t along, int32_t across) {
+      return wide ? Ints{across, along} : Ints{along, across};
+    };
+    OpTest(type)
+        .Attr("data_format", format)
+        .Attr("strides", pair(stride, 2))  // the other axis has one position
+        .Attr("paddings", pair(padding, 0))
+        .Attr("dilations", pair(dilation, 3))
+        .Attr("groups", static_cast<int32_t>(groups))
+        .Input("Input", Image(format, wide, batch, channels, length), input)
+        .Input("Filter",
+               wide ? Shape{filters, channels / groups, 1, kernel}
+                    : Shape{filters, channels / groups, kernel, 1},
+               filter)
+        .Expect("Output", Image(format, wide, batch, filters, Outputs()), Expected(format), 1e-4)
+        .CheckFast();
+  }
+};
+
+TEST(Conv2d, SignalsInEitherDirection) {
+  const std::vector<Signals> cases = {
+      {1, 3, 5, 1, 20, 3, 1, 1, 1},    {2, 16, 24, 1, 40, 5, 1, 2, 1},
+      {1, 32, 32, 1, 70, 9, 2, 3, 1},  {1, 16, 16, 1, 50, 3, 1, 4, 4},
+      {1, 16, 32, 4, 30, 3, 1, 1, 1},  {2, 64, 32, 1, 9, 1, 1, 0, 1},
+      {1, 1, 33, 1, 200, 64, 16, 0, 1}};
+  const std::vector<Signals> depthwise = {
+      {1, 24, 24, 24, 300, 3, 1, 1, 1}, {2, 17, 17, 17, 40, 9, 1, 4, 1},
+      {1, 8, 8, 8, 30, 5, 2, 2, 3},     {1, 40, 40, 40, 7, 31, 1, 15, 1},
+      {1, 16, 16, 16, 150, 4, 3, 1, 2}, {1, 5, 10, 5, 20, 3, 1, 1, 1}};
+  for (const char* format : {"NCHW", "NHWC"}) {
+    for (bool wide : {false, true}) {
+      for (const Signals& c : cases) c.Check("conv2d", format, wide);
+      for (const Signals& c : depthwise) c.Check("depthwise_conv2d", format, wide);
+    }
+  }
 }
 
 // A filter that the planner knows is packed once, when the plan is made.
