@@ -263,7 +263,9 @@ struct GradientCheck {
   double by_gradient = 0;    // gradient times direction
   double by_difference = 0;  // derivative of the loss along the direction
   double error = 0;          // relative
-  double allowed = 0;        // the error that passes: the tolerance, or what rounding explains
+  // The error that passes: the tolerance, or what rounding explains. 0 if the variable is not
+  // checked because the thread's ResourceLimits ended the work before.
+  double allowed = 0;
   bool passed = false;
 };
 

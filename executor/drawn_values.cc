@@ -173,6 +173,11 @@ Tensor DrawFeed(const ProgramDesc& program, const std::string& name, const Shape
                 int64_t sequences) try {
   const VarDesc* var = program.Root().FindVar(name);
   if (!var) throw Error(ErrorCode::kNotFound, "the program has no variable " + Quote(name));
+  if (var->dtype() == DType::kString) {
+    ThrowInvalid(fmt::format(
+        "cannot draw texts for {}: run the program with a file of texts (coracle run --feed)",
+        Quote(name)));
+  }
   if (var->lod_level() > kMaxLevels) {
     ThrowInvalid(fmt::format("cannot draw sequences of {} levels for {}: at most {}",
                              var->lod_level(), Quote(name), kMaxLevels));

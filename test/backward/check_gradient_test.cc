@@ -2,14 +2,21 @@
 
 #include <coracle/backward/backward.h>
 #include <coracle/framework/base/error.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/test/backward/test_ops.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <thread>
+
 namespace coracle::check_gradient_test {
 
-// factor * x^2 with the gradient x dout, which is right for the factor 0.5.
-OpDef Square(const char* name, double factor) {
+// factor * x^2 with the gradient x dout, which is right for the factor 0.5. If `runs` are counted,
+// the sixth one takes more than a second.
+OpDef Square(const char* name, double factor, int* runs = nullptr) {
   return OpDef(name)
       .Doc("test")
       .Input("X", "x")
@@ -19,9 +26,10 @@ OpDef Square(const char* name, double factor) {
         g.Append("t_mul", {{"X", {g.OutputGrad("Out")}}, {"Y", {g.Input("X")}}},
                  {{"Out", {g.InputGrad("X")}}});
       })
-      .Reference<float, double>([factor]<class T>(const PrepareContext& ctx) -> Kernel {
+      .Reference<float, double>([factor, runs]<class T>(const PrepareContext& ctx) -> Kernel {
         const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
-        return [factor, x, out](Workspace& ws) {
+        return [factor, runs, x, out](Workspace& ws) {
+          if (runs && ++*runs == 6) std::this_thread::sleep_for(std::chrono::milliseconds(1100));
           for (int64_t i = 0; i < x.numel; ++i)
             ws.Data<T>(out)[i] =
                 static_cast<T>(factor) * ws.Data<const T>(x)[i] * ws.Data<const T>(x)[i];
@@ -66,6 +74,25 @@ TEST_F(CheckGradientTest, ARightProgramPasses) {
   }
   EXPECT_EQ(report.wrong_op, "");
   EXPECT_EQ(test.root().FindVar("w")->dtype(), DType::kFloat32) << "the program is unchanged";
+}
+
+TEST_F(CheckGradientTest, ATimeLimitLeavesChecksOut) {
+  int runs = 0;
+  ops.Add(Square("t_slow_square", 0.5, &runs));
+  Finish("t_slow_square");
+  options.directions = 3;
+  const ScopedLimits limited(std::make_shared<ResourceLimits>(ResourceOptions{.seconds = 1}));
+  const CheckGradientReport report = CheckGradient(test.program, options);
+  EXPECT_FALSE(report.passed());
+  ASSERT_EQ(report.checks.size(), 6u);
+  EXPECT_TRUE(report.checks.front().passed);
+  EXPECT_GT(report.checks.front().allowed, 0);
+  EXPECT_FALSE(report.checks.back().passed);
+  EXPECT_EQ(report.checks.back().allowed, 0);
+  const std::string text = report.ToString();
+  EXPECT_NE(text.find("not checked"), std::string::npos) << text;
+  EXPECT_NE(text.find(" of 6 checks are missing: the time is over"), std::string::npos) << text;
+  EXPECT_EQ(report.wrong_op, "");
 }
 
 TEST_F(CheckGradientTest, AWrongRuleIsFound) {

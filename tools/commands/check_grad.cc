@@ -5,6 +5,9 @@
 #include <coracle/tools/process_ranks.h>
 #include <coracle/tools/program_input.h>
 #include <coracle/tools/run_input.h>
+#include <fmt/format.h>
+
+#include <algorithm>
 
 namespace coracle::tools {
 namespace {
@@ -64,6 +67,15 @@ int RunCheckGrad(const Args& args, const CheckGradFlags& flags) {
   options.tolerance = flags.tolerance;
   const CheckGradientReport report = CheckGradient(program, options);
   Print(report.ToString());
+  const auto missing = std::count_if(report.checks.begin(), report.checks.end(),
+                                     [](const GradientCheck& check) { return check.allowed == 0; });
+  if (missing > 0) {
+    throw Error(ErrorCode::kDeadlineExceeded,
+                fmt::format("check-grad: passed its time limit of {:g} s: {} of {} checks are "
+                            "missing; name fewer variables with --wrt, or give a larger "
+                            "--time_limit",
+                            flags.limits.time_limit, missing, report.checks.size()));
+  }
   return report.passed() ? 0 : 1;
 }
 
