@@ -119,7 +119,7 @@ constexpr double kLongestWait = 1e9;
 // limit. With size 1 every exchange copies.
 std::vector<std::unique_ptr<Communicator>> ThreadCommunicators(int size, double time_limit = 0);
 
-// Ranks: exchanges between the ranks of a job, outside of programs; and the rows of each rank.
+// --- exchanges between the ranks of a job, outside of programs; and the rows of each rank ---
 
 // A rank's part of a batch. Parts differ by at most one row; the first ranks have the larger ones.
 // If there are fewer rows than ranks, the last ranks take row 0 without counting it, since every

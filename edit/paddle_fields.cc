@@ -32,6 +32,7 @@ constexpr std::string_view kOwnTypes[] = {
     "stop_gradient",
     "total_norm",
     "unset_in_array",
+    "view_dtype",
 };
 
 // Links between ops, written and read by backward, and the compiler's origins.
@@ -46,9 +47,15 @@ bool IsOwnType(std::string_view type) {
 
 // Names what Paddle's form of the op lacks, or returns "". Nobody has verified the program yet.
 std::string OwnFormOf(const OpDesc& op) {
+  Attribute number;
+  if (op.type() == "gaussian_random") {
+    const Attribute* share = op.FindAttr("share");
+    const bool some = share && ConvertAttribute(*share, AttrType::kFloat, &number) &&
+                      std::get<float>(number) != 1;
+    return some ? "gaussian_random with a share" : "";
+  }
   if (op.type() != "clip_by_norm") return "";
   const Attribute* axis = op.FindAttr("axis");
-  Attribute number;
   if (axis && ConvertAttribute(*axis, AttrType::kInt, &number) && std::get<int32_t>(number) >= 0)
     return "clip_by_norm with an axis";
   return op.HasInput("MaxNorm") ? "clip_by_norm with MaxNorm" : "";

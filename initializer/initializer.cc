@@ -4,30 +4,46 @@
 
 #include <cmath>
 #include <limits>
+#include <optional>
 
 namespace coracle {
 namespace {
+
+// NormalInitializer's numbers, and the share that only texts and importers give.
+struct NormalOptions {
+  double mean = 0, std = 1;
+  std::optional<double> share = std::nullopt;
+  int32_t seed = 0;
+};
 
 KindsWithFields MakeInitializerFields() {
   const std::string seed = "0: numbers of its own", fan = "default: from the shape";
   const std::string uniform = "else normal";
   using X = XavierOptions;
   using M = MsraOptions;
-  return {{"constant", FieldTable::Of("One value.", ConstantInitializer())},
-          {"uniform",
-           FieldTable::Of("Uniform in [low, high).", UniformInitializer(), {{"seed", seed}})},
-          {"normal", FieldTable::Of("Normal.", NormalInitializer(), {{"seed", seed}})},
-          {"truncated_normal", FieldTable::Of("Normal within two std of the mean.",
-                                              TruncatedNormalInitializer(), {{"seed", seed}})},
-          {"xavier", Fields<X>("Uniform in +-sqrt(6 / (fan_in + fan_out)), or normal.")
-                         .Add("uniform", &X::uniform, uniform)
-                         .Add("fan_in", &X::fan_in, fan)
-                         .Add("fan_out", &X::fan_out, fan)
-                         .Add("seed", &X::seed, seed)},
-          {"msra", Fields<M>("Uniform in +-sqrt(6 / fan_in), or normal.")
-                       .Add("uniform", &M::uniform, uniform)
-                       .Add("fan_in", &M::fan_in, fan)
-                       .Add("seed", &M::seed, seed)}};
+  using N = NormalOptions;
+  return {
+      {"constant", FieldTable::Of("One value.", ConstantInitializer())},
+      {"uniform",
+       FieldTable::Of("Uniform in [low, high).", UniformInitializer(), {{"seed", seed}})},
+      {"normal", Fields<N>("Normal.")
+                     .Add("mean", &N::mean, "")
+                     .Add("std", &N::std, "")
+                     .Add("share", &N::share,
+                          "of elements that are drawn, default 1; the others, chosen at random, "
+                          "are 0")
+                     .Add("seed", &N::seed, seed)},
+      {"truncated_normal", FieldTable::Of("Normal within two std of the mean.",
+                                          TruncatedNormalInitializer(), {{"seed", seed}})},
+      {"xavier", Fields<X>("Uniform in +-sqrt(6 / (fan_in + fan_out)), or normal.")
+                     .Add("uniform", &X::uniform, uniform)
+                     .Add("fan_in", &X::fan_in, fan)
+                     .Add("fan_out", &X::fan_out, fan)
+                     .Add("seed", &X::seed, seed)},
+      {"msra", Fields<M>("Uniform in +-sqrt(6 / fan_in), or normal.")
+                   .Add("uniform", &M::uniform, uniform)
+                   .Add("fan_in", &M::fan_in, fan)
+                   .Add("seed", &M::seed, seed)}};
 }
 
 const KindsWithFields& AllFields() {
@@ -72,9 +88,8 @@ class OpMaker {
     const std::string& kind = setting_.kind;
     if (kind == "constant") return Constant();
     if (kind == "uniform") return Uniform(Number(setting_, "low"), Number(setting_, "high"));
-    if (kind == "normal" || kind == "truncated_normal") {
-      return Normal(Number(setting_, "mean"), Number(setting_, "std"), kind == "truncated_normal");
-    }
+    if (kind == "normal") return Sparse(Normal(Mean(), Number(setting_, "std"), false));
+    if (kind == "truncated_normal") return Normal(Mean(), Number(setting_, "std"), true);
     if (kind == "xavier") return Xavier();
     if (kind == "msra") return Msra();
     if (kind == "array") return Array();
@@ -90,6 +105,15 @@ class OpMaker {
     return OpDesc(std::move(type), {}, {{"Out", {var_}}}, std::move(attrs));
   }
   int32_t seed() const { return ValueOf<int32_t>(setting_, "seed"); }
+  float Mean() const { return Number(setting_, "mean"); }
+
+  OpDesc Sparse(OpDesc normal) const {
+    const auto share = setting_.Get<double>("share", 1);
+    if (!(share >= 0 && share <= 1))
+      ThrowInvalid(fmt::format("initializer normal: share must lie in [0, 1], got {}", share));
+    if (share < 1) normal.SetAttr("share", static_cast<float>(share));
+    return normal;
+  }
 
   std::vector<int32_t> NarrowShape() const {
     std::vector<int32_t> dims;

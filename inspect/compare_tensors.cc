@@ -34,33 +34,44 @@ bool IsFinite(const complex128& value) {
 
 bool SamePart(double a, double b) { return a == b || (std::isnan(a) && std::isnan(b)); }
 
-double IntegerDistance(int64_t a, int64_t b) {
-  const auto high = static_cast<uint64_t>(std::max(a, b));
-  return static_cast<double>(high - static_cast<uint64_t>(std::min(a, b)));
+// |a - b| of int64 or uint64.
+template <class A, class B>
+double IntegerDistance(A a, B b) {
+  if (std::cmp_less(a, b)) return IntegerDistance(b, a);
+  // The difference fits uint64 unless only a is one.
+  if (std::is_same_v<A, uint64_t> && std::cmp_less(b, 0))
+    return static_cast<double>(a) + static_cast<double>(0 - static_cast<uint64_t>(b));
+  return static_cast<double>(static_cast<uint64_t>(a) - static_cast<uint64_t>(b));
 }
 
 // |a - b| for a finite b. Subtracts the integral parts first, so that nothing is rounded.
-double MixedDistance(int64_t a, double b) {
-  constexpr double kEnd = 9223372036854775808.0;  // 2^63
-  if (b < -kEnd) return IntegerDistance(a, INT64_MIN) + (-kEnd - b);
-  if (b >= kEnd) return IntegerDistance(a, INT64_MAX) + 1 + (b - kEnd);
+template <class A>
+double MixedDistance(A a, double b) {
+  constexpr double kEnd = std::is_signed_v<A> ? 0x1p63 : 0x1p64;  // after the largest
+  constexpr double kBegin = std::is_signed_v<A> ? -kEnd : 0;
+  if (b < kBegin) return IntegerDistance(a, std::numeric_limits<A>::min()) + (kBegin - b);
+  if (b >= kEnd) return IntegerDistance(a, std::numeric_limits<A>::max()) + 1 + (b - kEnd);
   const double whole = std::trunc(b);
-  const auto integer = static_cast<int64_t>(whole);
+  const auto integer = static_cast<A>(whole);
   const double distance = IntegerDistance(a, integer);
   return std::abs((a < integer ? -distance : distance) - (b - whole));
+}
+
+// An integer or bool as int64 or uint64.
+template <class T>
+auto Long(T value) {
+  return static_cast<std::conditional_t<std::is_same_v<T, uint64_t>, uint64_t, int64_t>>(value);
 }
 
 // |a - b| of two finite values.
 template <class A, class B>
 double Distance(A a, B b) {
-  if constexpr (std::is_same_v<A, uint64_t> && std::is_same_v<B, uint64_t>)
-    return static_cast<double>(std::max(a, b) - std::min(a, b));
-  else if constexpr (std::is_integral_v<A> && std::is_integral_v<B>)
-    return IntegerDistance(a, b);
+  if constexpr (std::is_integral_v<A> && std::is_integral_v<B>)
+    return IntegerDistance(Long(a), Long(b));
   else if constexpr (std::is_integral_v<A>)
-    return MixedDistance(a, b);
+    return MixedDistance(Long(a), static_cast<double>(b));
   else if constexpr (std::is_integral_v<B>)
-    return MixedDistance(b, a);
+    return MixedDistance(Long(b), static_cast<double>(a));
   else
     return std::abs(Widened(a) - Widened(b));
 }
@@ -105,6 +116,14 @@ std::vector<int64_t> IndexOf(int64_t position, const Shape& shape) {
   return index;
 }
 
+// The digits of a uint64 that int64 does not hold.
+template <class T>
+std::string LargeText(T value) {
+  if constexpr (std::is_same_v<T, uint64_t>)
+    if (value > static_cast<uint64_t>(INT64_MAX)) return fmt::format("{}", value);
+  return "";
+}
+
 template <class A, class B>
 WorstElement Worst(A a, B b, int64_t position, const Shape& shape) {
   WorstElement worst;
@@ -114,6 +133,8 @@ WorstElement Worst(A a, B b, int64_t position, const Shape& shape) {
   worst.b = {wide_b.real(), wide_b.imag()};
   worst.integer_a = IntegerOf(a);
   worst.integer_b = IntegerOf(b);
+  worst.text_a = LargeText(a);
+  worst.text_b = LargeText(b);
   const bool finite = IsFinite(wide_a) && IsFinite(wide_b);
   worst.absolute = finite ? Distance(a, b) : std::abs(wide_a - wide_b);
   const double size = std::abs(wide_b);
@@ -141,6 +162,17 @@ void CompareElements(std::span<const A> a, std::span<const B> b, const Shape& sh
     difference->worst = Worst(a[worst_at], b[worst_at], static_cast<int64_t>(worst_at), shape);
 }
 
+// In quotes; a long text shows its length and where it differs from the other one.
+std::string ShownText(std::string_view text, std::string_view other) {
+  constexpr size_t kBefore = 16, kMost = 64;
+  if (text.size() <= kMost) return Quote(text);
+  const size_t same = static_cast<size_t>(
+      std::mismatch(text.begin(), text.end(), other.begin(), other.end()).first - text.begin());
+  const size_t begin = std::min(same - std::min(same, kBefore), text.size() - kMost);
+  return fmt::format("{} (bytes {} to {} of {})", Quote(text.substr(begin, kMost)), begin,
+                     begin + kMost, text.size());
+}
+
 // Counts the elements that differ.
 void CompareStrings(const Tensor& a, const Tensor& b, TensorDifference* difference) {
   const auto x = a.span<StringRef>(), y = b.span<StringRef>();
@@ -149,13 +181,14 @@ void CompareStrings(const Tensor& a, const Tensor& b, TensorDifference* differen
     if (++difference->outside > 1) continue;
     difference->worst = WorstElement{};
     difference->worst->index = IndexOf(static_cast<int64_t>(i), a.shape());
+    difference->worst->text_a = ShownText(x[i].view(), y[i].view());
+    difference->worst->text_b = ShownText(y[i].view(), x[i].view());
   }
 }
 
-// The type among int64, float64 and complex128 that can hold all values of the dtype; of uint64,
-// about all.
+// The type among int64, uint64, float64 and complex128 that can hold all values of the dtype.
 DType WideOf(DType dtype) {
-  if (dtype == DType::kUInt64) return DType::kFloat64;
+  if (dtype == DType::kUInt64) return dtype;
   if (IsComplex(dtype)) return DType::kComplex128;
   return IsFloating(dtype) ? DType::kFloat64 : DType::kInt64;
 }
@@ -177,10 +210,20 @@ void CompareValues(const Tensor& a, const Tensor& b, const Tolerance& tolerance,
   const Tensor x = a.Cast(complex ? DType::kComplex128 : WideOf(a.dtype()));
   const Tensor y = b.Cast(complex ? DType::kComplex128 : WideOf(b.dtype()));
   if (x.dtype() == y.dtype()) return CompareValues(x, y, tolerance, difference);
+  const auto with = [&]<class A>() {
+    if (y.dtype() == DType::kInt64)
+      compare.template operator()<A, int64_t>(x, y);
+    else if (y.dtype() == DType::kUInt64)
+      compare.template operator()<A, uint64_t>(x, y);
+    else
+      compare.template operator()<A, double>(x, y);
+  };
   if (x.dtype() == DType::kInt64)
-    compare.template operator()<int64_t, double>(x, y);
+    with.template operator()<int64_t>();
+  else if (x.dtype() == DType::kUInt64)
+    with.template operator()<uint64_t>();
   else
-    compare.template operator()<double, int64_t>(x, y);
+    with.template operator()<double>();
 }
 
 VarMeta MetaOf(const Tensor& tensor) {
@@ -222,8 +265,9 @@ TensorDifference CompareTensors(const std::string& name, const Tensor& a, const 
   return difference;
 }
 
-std::string ElementText(const Complex& value, const std::optional<int64_t>& integer, DType dtype) {
-  if (dtype == DType::kString) return "a text";
+std::string ElementText(const Complex& value, const std::optional<int64_t>& integer, DType dtype,
+                        const std::string& known) {
+  if (!known.empty()) return known;
   if (integer) return fmt::format("{}", *integer);
   const bool wide = dtype == DType::kFloat64 || dtype == DType::kComplex128;
   const auto text = [wide](double part) -> std::string {

@@ -48,7 +48,9 @@ Json OpsJson(const BlockDiff& block, const ProgramDesc& before, const ProgramDes
 
 Json IndexJson(int block) { return block < 0 ? Json() : Json(block); }
 
-Json NumberJson(const std::optional<int64_t>& integer, double number) {
+// Strings and large uint64 have a text.
+Json ElementJson(const std::string& text, const std::optional<int64_t>& integer, double number) {
+  if (!text.empty()) return JsonString(text);
   return integer ? Json(*integer) : JsonNumber(number);
 }
 
@@ -63,8 +65,9 @@ Json ValuesJson(const std::vector<ValueDiff>& values) {
       one["elements"] = JsonNumber(value.elements);
       one["max_difference"] = JsonNumber(value.max_difference);
       one["worst"] = JsonNumber(value.worst);
-      one["worst_before"] = NumberJson(value.integer_before, value.worst_before);
-      one["worst_after"] = NumberJson(value.integer_after, value.worst_after);
+      one["worst_before"] =
+          ElementJson(value.text_before, value.integer_before, value.worst_before);
+      one["worst_after"] = ElementJson(value.text_after, value.integer_after, value.worst_after);
     }
     list.push_back(std::move(one));
   }

@@ -76,6 +76,15 @@ std::string ResultOf(const OpDesc& op) {
 
 // Both values with six digits, or with all digits if the six are equal.
 std::pair<std::string, std::string> WorstTexts(const ValueDiff& value) {
+  if (!value.text_before.empty() || !value.text_after.empty()) {
+    const auto text = [](const std::string& known, const std::optional<int64_t>& integer,
+                         double number) {
+      if (!known.empty()) return known;
+      return integer ? std::to_string(*integer) : fmt::format("{}", number);
+    };
+    return {text(value.text_before, value.integer_before, value.worst_before),
+            text(value.text_after, value.integer_after, value.worst_after)};
+  }
   if (value.integer_before && value.integer_after)
     return {std::to_string(*value.integer_before), std::to_string(*value.integer_after)};
   std::string x = fmt::format("{:.6g}", value.worst_before),

@@ -57,7 +57,8 @@ void CompareElements(const Tensor& before, const Tensor& after, const Tolerance&
   TensorDifference found = CompareTensors(diff->after, before, after, tolerance);
   diff->different = found.outside;
   int64_t first = 0;
-  if (IsExact(tolerance)) diff->different = DifferentBytes(before, after, &first);
+  if (IsExact(tolerance) && before.dtype() != DType::kString)
+    diff->different = DifferentBytes(before, after, &first);
   if (diff->different == 0) return;
   const bool as_numbers = found.outside > 0;
   if (!as_numbers) {  // differ only in bits: 0 and -0, or two nans
@@ -69,6 +70,8 @@ void CompareElements(const Tensor& before, const Tensor& after, const Tolerance&
   diff->worst_after = Shown(found.worst->b);
   diff->integer_before = found.worst->integer_a;
   diff->integer_after = found.worst->integer_b;
+  diff->text_before = found.worst->text_a;
+  diff->text_after = found.worst->text_b;
 }
 
 void CompareDense(const Tensor& x, const Tensor& y, const Tolerance& tolerance, ValueDiff* diff) {

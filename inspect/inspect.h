@@ -106,7 +106,10 @@ struct WorstElement {
   std::vector<int64_t> index;                   // one number for each axis
   Complex a, b;                                 // imaginary part 0 for real tensors
   std::optional<int64_t> integer_a, integer_b;  // if that side has integers or bools
-  double absolute = 0;                          // |a - b|; nan or inf if one of them is
+  // If that side has strings, the element as ElementText shows it; the digits of a uint64 that
+  // int64 does not hold.
+  std::string text_a, text_b;
+  double absolute = 0;  // |a - b|; nan or inf if one of them is
   double relative = 0;  // |a - b| / |b|; 0 for equal elements, inf if only b is 0
 };
 
@@ -130,8 +133,10 @@ struct TensorDifference {
 TensorDifference CompareTensors(const std::string& name, const Tensor& a, const Tensor& b,
                                 const Tolerance& tolerance);
 
-// Formats an element with as many digits as identify it in its dtype: "3", "0.1", "1+2i".
-std::string ElementText(const Complex& value, const std::optional<int64_t>& integer, DType dtype);
+// Formats an element with as many digits as identify it in its dtype: "3", "0.1", "1+2i"; a string
+// in quotes, shortened.
+std::string ElementText(const Complex& value, const std::optional<int64_t>& integer, DType dtype,
+                        const std::string& text = "");
 
 // The result for a tensor that only A has; OnlyInB is the same for B.
 TensorDifference OnlyInA(const std::string& name, const Tensor& a);
@@ -210,8 +215,9 @@ struct ValueDiff {
   double max_difference = 0;  // absolute, of the worst element; nan if only one side is nan
   int64_t worst = 0;          // the element farthest out of tolerance, in row-major order
   double worst_before = 0, worst_after = 0;  // for complex numbers, the absolute values
-  // The same, for integers and bools.
+  // The same, for integers and bools, and for strings and large uint64 (see WorstElement).
   std::optional<int64_t> integer_before = {}, integer_after = {};
+  std::string text_before = {}, text_after = {};
 };
 
 // Compares the values of the persistable variables of two programs, also of renamed ones; `after`

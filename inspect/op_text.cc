@@ -60,9 +60,20 @@ std::string RowsText(const OpSpec& def) {
   return "";
 }
 
+namespace {
+
+// Whether a constraint says that the inputs must be strings.
+bool TakesOnlyStrings(const OpSpec& def) {
+  return std::any_of(def.constraints.begin(), def.constraints.end(), [](const ConstraintDef& c) {
+    return std::string_view(c.text).ends_with(" must be strings");
+  });
+}
+
+}  // namespace
+
 std::string DTypesText(const OpSpec& def) {
   if (!def.HasReferenceKernel() && !def.Expands()) return "";
-  if (def.kernel_dtypes.empty()) return "any";
+  if (def.kernel_dtypes.empty()) return TakesOnlyStrings(def) ? "string" : "any";
   std::vector<std::string> names;
   for (DType dtype : def.kernel_dtypes) names.emplace_back(ToString(dtype));
   std::string text = Join(names, ", ");

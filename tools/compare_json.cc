@@ -7,7 +7,10 @@ namespace {
 
 using Kind = TensorDifference::Kind;
 
-Json ElementJson(const Complex& value, const std::optional<int64_t>& integer, bool complex) {
+// Strings and large uint64 have a text.
+Json ElementJson(const std::string& text, const Complex& value,
+                 const std::optional<int64_t>& integer, bool complex) {
+  if (!text.empty()) return JsonString(text);
   if (integer && !complex) return *integer;
   if (!complex) return JsonNumber(value.real);
   return Json::array({JsonNumber(value.real), JsonNumber(value.imag)});
@@ -51,8 +54,8 @@ Json JsonOf(const TensorDifference& difference) {
   json["non_finite"] = difference.non_finite;
   json["max_absolute"] = JsonNumber(difference.max_absolute);
   json["worst"] = {{"index", worst.index},
-                   {"a", ElementJson(worst.a, worst.integer_a, complex)},
-                   {"b", ElementJson(worst.b, worst.integer_b, complex)},
+                   {"a", ElementJson(worst.text_a, worst.a, worst.integer_a, complex)},
+                   {"b", ElementJson(worst.text_b, worst.b, worst.integer_b, complex)},
                    {"absolute", JsonNumber(worst.absolute)},
                    {"relative", JsonNumber(worst.relative)}};
   return json;

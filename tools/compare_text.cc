@@ -22,12 +22,17 @@ std::string NumberText(double value) {
 // (absolute 0.5, ...)".
 std::string ValuesText(const TensorDifference& difference) {
   const WorstElement& worst = *difference.worst;
+  if (difference.a->dtype == DType::kString) {
+    return fmt::format("{} of {} texts differ, the first at [{}]: {} against {}",
+                       difference.outside, difference.a->shape.numel(),
+                       fmt::join(worst.index, ", "), worst.text_a, worst.text_b);
+  }
   std::string text = fmt::format(
       "{} of {} elements out of tolerance, worst at [{}]: {} against {} (absolute {}, relative {})",
       difference.outside, difference.a->shape.numel(), fmt::join(worst.index, ", "),
-      ElementText(worst.a, worst.integer_a, difference.a->dtype),
-      ElementText(worst.b, worst.integer_b, difference.b->dtype), NumberText(worst.absolute),
-      NumberText(worst.relative));
+      ElementText(worst.a, worst.integer_a, difference.a->dtype, worst.text_a),
+      ElementText(worst.b, worst.integer_b, difference.b->dtype, worst.text_b),
+      NumberText(worst.absolute), NumberText(worst.relative));
   if (difference.non_finite > 0)
     text += fmt::format("; {} where nan or infinity is on one side", difference.non_finite);
   return text;

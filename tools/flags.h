@@ -63,8 +63,8 @@ inline constexpr const char* kJsonDoc = "print JSON";
 using FlagShapes = std::vector<std::pair<std::string, Shape>>;
 // Parses the texts of --shape. Throws UsageError for one that is not like VAR:8x3x32x32.
 FlagShapes ShapesOf(const std::vector<std::string>& texts);
-// The shapes of the flag --shape of the process. A command that has a flag of this name sets
-// FLAGS_shape.
+// The shapes of the flag --shape of the process. A command that has a flag of this name must set
+// FLAGS_shape from it.
 FlagShapes GivenShapes();
 // Parses each text "x:8x3x32x32". It is read from the end, because a variable's name may contain
 // colons. Throws UsageError, whose text begins with `what`, for any other form, for a dim below

@@ -15,6 +15,14 @@
 namespace coracle::tools {
 namespace {
 
+// Whether elements of an integer tensor lie outside of an integer dtype of the other signedness.
+bool ChangesSign(const Tensor& tensor, DType dtype) {
+  if (tensor.dtype() == DType::kUInt64) return dtype != DType::kUInt64;  // some exceed int64
+  if (tensor.dtype() != DType::kInt64 || dtype != DType::kUInt64) return false;
+  const auto values = tensor.span<int64_t>();
+  return std::any_of(values.begin(), values.end(), [](int64_t value) { return value < 0; });
+}
+
 // Casts a tensor of a csv file, which does not store dtypes, to the variable's dtype. Throws if
 // that cannot hold its values.
 Tensor AsDeclared(const std::string& file, const BlockDesc& root, const std::string& name,
@@ -23,7 +31,8 @@ Tensor AsDeclared(const std::string& file, const BlockDesc& root, const std::str
   if (!var || !IsValid(var->dtype()) || tensor.dtype() == var->dtype() ||
       var->dtype() == DType::kString)
     return tensor;
-  const bool whole = tensor.dtype() == DType::kInt64 || IsFloating(var->dtype());
+  const bool whole =
+      IsFloating(var->dtype()) || (IsInteger(tensor.dtype()) && !ChangesSign(tensor, var->dtype()));
   Tensor cast = tensor.Cast(var->dtype());
   const bool same = IsFloating(var->dtype()) ? !OverflowsIn(tensor, cast)
                                              : BitEqual(cast.Cast(tensor.dtype()), tensor);

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <type_traits>
 #include <unordered_map>
@@ -140,6 +141,12 @@ std::vector<std::string> CellsOf(std::string_view line) {
   return quoted ? std::vector<std::string>() : cells;
 }
 
+bool ParseNatural(std::string_view text, uint64_t* value) {
+  const char* end = text.data() + text.size();
+  const auto [last, error] = std::from_chars(text.data(), end, *value);
+  return !text.empty() && last == end && error == std::errc();
+}
+
 // The name of a column: "y[0][2]" is y with index {0, 2}.
 struct ColumnName {
   std::string name;
@@ -251,6 +258,8 @@ class CsvTensors {
            fmt::format("{} cells, but the first line names {} columns", cells.size(),
                        columns_.size()));
     whole_.resize(columns_.size(), true);
+    negative_.resize(columns_.size(), false);
+    large_.resize(columns_.size(), false);
     for (size_t i = 0; i < cells.size(); ++i) {
       const std::string_view cell = Trim(cells[i]);
       double number = 0;
@@ -260,6 +269,11 @@ class CsvTensors {
         whole_[i] = false;
       } else if (ParseInt64(cell, &integer)) {
         number = static_cast<double>(integer);
+        negative_[i] = negative_[i] || integer < 0;
+      } else if (uint64_t large = 0; ParseNatural(cell, &large)) {
+        number = static_cast<double>(large);
+        integer = static_cast<int64_t>(large);
+        large_[i] = true;
       } else if (ParseDouble(cell, &number)) {
         whole_[i] = false;
       } else {
@@ -283,19 +297,26 @@ class CsvTensors {
       return Tensor::OfStrings(Shape(dims),
                                cells == cells_.end() ? std::vector<std::string>() : cells->second);
     }
-    bool whole = rows_ > 0;
-    for (size_t i = group.begin; i < group.end && whole; ++i) whole = whole_[i];
-    return whole ? Filled(group, Shape(dims), integers_) : Filled(group, Shape(dims), numbers_);
+    bool whole = rows_ > 0, negative = false, large = false;
+    for (size_t i = group.begin; i < group.end && whole; ++i) {
+      whole = whole_[i];
+      negative = negative || negative_[i];
+      large = large || large_[i];
+    }
+    if (!whole || (large && negative)) return Filled<double>(group, Shape(dims), numbers_);
+    return large ? Filled<uint64_t>(group, Shape(dims), integers_)
+                 : Filled<int64_t>(group, Shape(dims), integers_);
   }
 
-  template <class T>
-  Tensor Filled(const Group& group, const Shape& shape, const std::vector<T>& table) const {
+  template <class T, class Table>
+  Tensor Filled(const Group& group, const Shape& shape, const Table& table) const {
     Tensor tensor(DTypeOf<T>(), shape);
     T* out = tensor.data<T>();
     for (size_t row = 0; row < static_cast<size_t>(rows_); ++row) {
       const auto from = table.begin() + static_cast<ptrdiff_t>(row * columns_.size());
-      out = std::copy(from + static_cast<ptrdiff_t>(group.begin),
-                      from + static_cast<ptrdiff_t>(group.end), out);
+      out = std::transform(from + static_cast<ptrdiff_t>(group.begin),
+                           from + static_cast<ptrdiff_t>(group.end), out,
+                           [](auto number) { return static_cast<T>(number); });
     }
     return tensor;
   }
@@ -305,9 +326,10 @@ class CsvTensors {
   std::unordered_map<std::string, std::vector<std::string>> cells_;  // of texts, row by row
   std::vector<ColumnName> columns_;
   std::vector<Group> groups_;
-  std::vector<bool> whole_;        // by column: all its numbers are integers
+  // By column: all its numbers are integers; some are negative; some are too large for int64.
+  std::vector<bool> whole_, negative_, large_;
   std::vector<double> numbers_;    // row by row
-  std::vector<int64_t> integers_;  // the same numbers in columns of integers
+  std::vector<int64_t> integers_;  // the same numbers in columns of integers, modulo 2^64
   int64_t rows_ = 0;
 };
 

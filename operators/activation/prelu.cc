@@ -35,6 +35,8 @@ void CheckPrelu(InferContext& ctx) {
     ctx.Require("C2", InferContext::Matches(NumelOf(alpha), slopes), "Alpha", alpha, "X", x);
   }
   RequireSameDType(ctx, "C3", "Alpha", "X");
+  const std::string layout = ctx.Attr<std::string>("data_format");
+  ctx.Require("C5", mode != "channel" || layout != "NHWC", "data_format", layout);
 }
 
 void InferPrelu(InferContext& ctx) {
@@ -266,7 +268,9 @@ void DeclarePrelu(OpDef& def) {
       .Attr<std::string>("mode", "all",
                          "which elements share a slope: all; channel: those of one channel (dim "
                          "1); element: those at one position, over all samples")
-      .OneOf({"all", "channel", "element"});
+      .OneOf({"all", "channel", "element"})
+      .Attr<std::string>("data_format", "NCHW", "the order of X's dims")
+      .OneOf({"NCHW", "NHWC"});
 }
 
 void Register(OpRegistry& ops) {
@@ -279,6 +283,9 @@ void Register(OpRegistry& ops) {
               "Alpha must hold one element (mode all) or one per channel (mode channel); in mode "
               "element it must have X's shape, or X's dims from 1 on after leading ones")
           .Constraint("C3", "X and Alpha must have one dtype")
+          .Constraint("C5",
+                      "in mode channel, data_format must be NCHW: transpose X so that the channels "
+                      "are dim 1")
           .Apply(DeclarePrelu)
           .Output("Out", "tensor of X's shape and dtype")
           .Rows(RowRule::kEach)
@@ -290,7 +297,7 @@ void Register(OpRegistry& ops) {
       OpDef("prelu_grad")
           .Doc("Gradient of prelu: X@GRAD = Out@GRAD where X > 0, else Alpha Out@GRAD; Alpha@GRAD "
                "= the sum of X Out@GRAD where X <= 0, over the elements that share a slope.")
-          .ConstraintsOf("prelu", {"C1", "C2", "C3"})
+          .ConstraintsOf("prelu", {"C1", "C2", "C3", "C5"})
           .Apply(DeclarePrelu)
           .Constraint("C4", "Out@GRAD must have X's shape and dtype")
           .Input("Out@GRAD", "gradient of Out")

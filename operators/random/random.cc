@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 namespace coracle::random_op {
 
@@ -110,6 +111,8 @@ void InferGaussian(InferContext& ctx) {
   CheckFloating(ctx, "C3", dtype);
   ctx.Require("C4", NormalAttrsHold(ctx), "mean", ctx.Attr<float>("mean"), "std",
               ctx.Attr<float>("std"));
+  const float share = ctx.Attr<float>("share");
+  ctx.Require("C5", share >= 0 && share <= 1, "share", share);
   ctx.SetOutput("Out", dtype, shape);
 }
 
@@ -156,6 +159,26 @@ Kernel Scaled(const PrepareContext& ctx, Draw draw) {
 template <class T>
 KernelOf<T> Gaussian(const PrepareContext& ctx) {
   return Scaled<T>(ctx, [](const Philox& random, uint64_t i) { return random.Normal(i); });
+}
+
+// Draws of the same stream, far behind all elements, choose the elements that become 0.
+template <class T>
+KernelOf<T> SparseGaussian(const PrepareContext& ctx) {
+  constexpr uint64_t kChoices = uint64_t{1} << 60;
+  const auto share = static_cast<double>(ctx.Attr<float>("share"));
+  KernelOf<T> all = Gaussian<T>(ctx);
+  if (share == 1) return all;
+  const TensorArg out = ctx.Output("Out");
+  const Generator generator(ctx);
+  return [=, fill = std::move(all.kernel)](Workspace& ws) {
+    fill(ws);
+    const Philox random = generator(ws);
+    T* o = ws.Data<T>(out);
+    ParallelFor(out.numel, kGrain, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        if (random.UniformDouble(kChoices + static_cast<uint64_t>(i)) >= share) o[i] = T(0);
+    });
+  };
 }
 
 // Inverse distribution function over the middle [Phi(-2), Phi(2)]: one draw per element,
@@ -242,15 +265,21 @@ void Register(OpRegistry& ops) {
           .Rows(RowRule::kEach)
           .Infer(InferUniformLike)
           .Reference(Uniform<float>, Uniform<double>, Uniform<float16>, Uniform<bfloat16>));
-  ops.Add(OpDef("gaussian_random")
-              .Doc("Out = independent draws, normal with the given mean and standard deviation.")
-              .Apply(DeclareNewTensor)
-              .Apply(DeclareDraw)
-              .Apply(DeclareShape)
-              .Apply(DeclareNormal)
-              .Rows(RowRule::kEach)
-              .Infer(InferGaussian)
-              .Reference(Gaussian<float>, Gaussian<double>, Gaussian<float16>, Gaussian<bfloat16>));
+  ops.Add(
+      OpDef("gaussian_random")
+          .Doc("Out = independent draws, normal with the given mean and standard deviation.")
+          .Apply(DeclareNewTensor)
+          .Apply(DeclareDraw)
+          .Apply(DeclareShape)
+          .Apply(DeclareNormal)
+          .Attr<float>("share", 1.f,
+                       "share of the elements that are drawn; the others, chosen at random, are "
+                       "0. Only Coracle has it")
+          .Constraint("C5", "share must lie in [0, 1]")
+          .Rows(RowRule::kEach)
+          .Infer(InferGaussian)
+          .Reference(SparseGaussian<float>, SparseGaussian<double>, SparseGaussian<float16>,
+                     SparseGaussian<bfloat16>));
   ops.Add(
       OpDef("gaussian_random_batch_size_like")
           .Doc("gaussian_random in attr shape with dimension output_dim_idx taken from dimension "

@@ -50,8 +50,8 @@ RnnSpec MakeRnnSpec(const Context& ctx, const Shape& input) {
 //     reverse direction the last;
 //   * LSTM: the cells, as the states;
 //   * GRU: U h + b' of the candidate [steps, batch, hidden].
-// At the end, the outputs [steps, batch, directions * hidden] of all layers but the last, after
-// dropout.
+// At the end: after dropout, the outputs [steps, batch, directions * hidden] of all layers but the
+// last one.
 class RnnReserve {
  public:
   // Without `keep`, for a run without backward, all layers use the same rows.

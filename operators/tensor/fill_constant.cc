@@ -21,6 +21,13 @@ Element ToElement(const Tensor& one, DType dtype) {
   return element;
 }
 
+// A number as an element. In uint64, negative numbers wrap, as in the op cast.
+Element NumberElement(double value, DType dtype) {
+  const bool wraps = dtype == DType::kUInt64 && value < 0 && value >= -0x1p63;
+  return wraps ? ToElement(Tensor::Full<int64_t>({1}, static_cast<int64_t>(value)), dtype)
+               : ToElement(Tensor::Full<double>({1}, value), dtype);
+}
+
 // Parses a text as an integer first, so that all 64 bits of an int64 or uint64 are kept.
 bool ParseElement(const std::string& text, DType dtype, Element* element) {
   int64_t integer = 0;
@@ -33,7 +40,7 @@ bool ParseElement(const std::string& text, DType dtype, Element* element) {
              natural > uint64_t{INT64_MAX}) {
     *element = ToElement(Tensor::Full<uint64_t>({1}, natural), dtype);
   } else if (ParseDouble(text, &real)) {
-    *element = ToElement(Tensor::Full<double>({1}, real), dtype);
+    *element = NumberElement(real, dtype);
   } else {
     return false;
   }
@@ -64,9 +71,7 @@ Kernel FillWith(const TensorArg& out, Element element) {
 Element ElementFromAttrs(const PrepareContext& ctx, DType dtype) {
   const std::string text = ctx.Attr<std::string>("str_value");
   Element element{};
-  if (text.empty())
-    return ToElement(Tensor::Full<double>({1}, static_cast<double>(ctx.Attr<float>("value"))),
-                     dtype);
+  if (text.empty()) return NumberElement(static_cast<double>(ctx.Attr<float>("value")), dtype);
   if (!ParseElement(text, dtype, &element)) ctx.Unsupported("str_value is not a number");
   return element;
 }
@@ -108,7 +113,7 @@ void InferFillAnyLike(InferContext& ctx) {
 Kernel FillAnyLike(const PrepareContext& ctx) {
   const TensorArg out = ctx.Output("Out");
   const double value = static_cast<double>(ctx.Attr<float>("value"));
-  return FillWith(out, ToElement(Tensor::Full<double>({1}, value), out.dtype));
+  return FillWith(out, NumberElement(value, out.dtype));
 }
 
 constexpr char kNoGradientReason[] = "the output is a constant";

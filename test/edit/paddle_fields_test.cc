@@ -125,6 +125,14 @@ TEST(PaddleFields, ClipByNormOfOurOwn) {
             (Counts{{"clip_by_norm with MaxNorm", 1}, {"clip_by_norm with an axis", 1}}));
 }
 
+TEST(PaddleFields, DrawsOfAShareAreOurOwn) {
+  ProgramDesc program;
+  for (const Attribute& share : {Attribute(1.f), Attribute(0.5f), Attribute(std::string("half"))})
+    program.Root().AppendOp("gaussian_random", {}, {{"Out", {"x"}}}, {{"share", share}});
+  using Counts = std::vector<std::pair<std::string, int64_t>>;
+  EXPECT_EQ(OpsUnknownToPaddle(program), (Counts{{"gaussian_random with a share", 1}}));
+}
+
 // Programs come here unverified.
 TEST(PaddleFields, AnAxisOfAnotherTypeIsNone) {
   ProgramDesc program;

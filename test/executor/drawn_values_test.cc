@@ -36,6 +36,9 @@ TEST(DrawnValues, IntegersAreInRange) {
   EXPECT_EQ(RangeOf(DrawFeed(main, "label", {1000, 1})), (std::pair<int64_t, int64_t>{0, 4}));
   EXPECT_EQ(RangeOf(DrawFeed(main, "flags", {1000, 3})), (std::pair<int64_t, int64_t>{0, 1}));
   EXPECT_EQ(ErrorOf([&] { DrawFeed(main, "no", {1}); }), "the program has no variable 'no'");
+  main.Root().Var("words").SetDType(DType::kString);
+  EXPECT_EQ(ErrorOf([&] { DrawFeed(main, "words", {1}); }).find("cannot draw texts for 'words'"),
+            0U);
 }
 
 TEST(DrawnValues, SequencesCoverTheRows) {

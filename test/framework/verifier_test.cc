@@ -237,6 +237,8 @@ TEST(Verify, UnknownAttrsThatMatterAreErrors) {
   EXPECT_EQ(severity_with("thresholded_relu", {"value", 0.f}), Severity::kNote);
   EXPECT_EQ(severity_with("round", {"decimals", int32_t{2}}), Severity::kError);
   EXPECT_EQ(severity_with("round", {"decimals", std::string("2")}), Severity::kError);
+  EXPECT_EQ(severity_with("truncated_gaussian_random", {"a", -1.f}), Severity::kError);
+  EXPECT_EQ(severity_with("truncated_gaussian_random", {"b", 2.f}), Severity::kNote);
   EXPECT_EQ(severity_with("histogram", {"density", true}), Severity::kError);
   EXPECT_EQ(severity_with("histogram", {"density", false}), Severity::kNote);
 }

@@ -94,6 +94,53 @@ TEST(CompareTensors, IntegersAreExact) {
   EXPECT_EQ(CompareTensors("n", low, high, {}).worst->absolute, 18446744073709551615.0);
 }
 
+TEST(CompareTensors, UnsignedIntegersAreExact) {
+  constexpr uint64_t kLarge = 18446744073709551615U;
+  const Tensor a = Tensor::Of<uint64_t>({2}, {kLarge, 5}),
+               b = Tensor::Of<uint64_t>({2}, {kLarge - 1, 5});
+  const TensorDifference difference = CompareTensors("n", a, b, {});
+  EXPECT_EQ(difference.outside, 1);
+  EXPECT_EQ(difference.worst->absolute, 1);
+  EXPECT_EQ(difference.worst->text_a, "18446744073709551615");
+  EXPECT_EQ(ElementText(difference.worst->a, difference.worst->integer_a, DType::kUInt64,
+                        difference.worst->text_a),
+            "18446744073709551615");
+  // Against int64 and float64, which would round them.
+  const Tensor signs = Tensor::Of<int64_t>({2}, {-1, 5});
+  EXPECT_EQ(CompareTensors("n", a, signs, {.same_dtype = false}).outside, 1);
+  const Tensor odd = Tensor::Of<uint64_t>({1}, {9007199254740993}),
+               even = Tensor::Of<int64_t>({1}, {9007199254740992});
+  for (const bool turned : {false, true}) {
+    const Tolerance any{.same_dtype = false};
+    const TensorDifference mixed =
+        turned ? CompareTensors("n", even, odd, any) : CompareTensors("n", odd, even, any);
+    EXPECT_EQ(mixed.outside, 1);
+    EXPECT_EQ(mixed.worst->absolute, 1);
+  }
+  const Tolerance absolute{.relative = 0, .absolute = 0.5, .same_dtype = false};
+  EXPECT_EQ(CompareTensors("n", odd, Doubles({9007199254740992}), absolute).worst->absolute, 1);
+  EXPECT_EQ(CompareTensors("n", Doubles({-2.5}), Tensor::Of<uint64_t>({1}, {1}), absolute)
+                .worst->absolute,
+            3.5);
+}
+
+TEST(CompareTensors, StringsAreShown) {
+  const Tensor a = Tensor::OfStrings({3}, std::vector<std::string>{"x", "one", "z"});
+  const Tensor b = Tensor::OfStrings({3}, std::vector<std::string>{"x", "two", "y"});
+  const TensorDifference difference = CompareTensors("s", a, b, {});
+  EXPECT_EQ(difference.outside, 2);
+  EXPECT_EQ(difference.worst->text_a, "'one'");
+  EXPECT_EQ(difference.worst->text_b, "'two'");
+  // Of long texts, the part where they differ.
+  const std::string same(1000, 's');
+  const TensorDifference longer =
+      CompareTensors("s", Tensor::OfStrings({1}, std::vector<std::string>{same + "a"}),
+                     Tensor::OfStrings({1}, std::vector<std::string>{same + "b"}), {});
+  EXPECT_NE(longer.worst->text_a.find("sa'"), std::string::npos) << longer.worst->text_a;
+  EXPECT_NE(longer.worst->text_a.find("of 1001"), std::string::npos) << longer.worst->text_a;
+  EXPECT_LT(longer.worst->text_a.size(), 120U);
+}
+
 TEST(CompareTensors, Complex) {
   const Tensor a = Tensor::Of<complex64>({1}, {{3, 4}}), b = Tensor::Of<complex64>({1}, {{0, 0}});
   const TensorDifference difference = CompareTensors("z", a, b, {});

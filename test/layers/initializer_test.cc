@@ -71,6 +71,24 @@ TEST(Initializer, Constant) {
 TEST(Initializer, Uniform) { ExpectUniform(UniformInitializer(-2, 3), -2, 3); }
 TEST(Initializer, Normal) { ExpectNormal(NormalInitializer(1, 0.5), 1, 0.5); }
 
+// A share of the elements is drawn, the same in each run; the others are 0.
+TEST(Initializer, NormalOfAShare) {
+  const auto sparse = [](double share) {
+    return Setting{"normal", {{"mean", 2.0}, {"std", 0.5}, {"share", share}, {"seed", 0}}};
+  };
+  const Tensor some = Start(sparse(0.25)), all = Start(sparse(1));
+  double drawn = 0;
+  for (int64_t i = 0; i < some.numel(); ++i) {
+    const float v = some.data<float>()[i];
+    EXPECT_TRUE(v == 0 || v == all.data<float>()[i]) << i;
+    drawn += v != 0;
+  }
+  EXPECT_NEAR(drawn / static_cast<double>(kRows * kColumns), 0.25, 0.008);
+  EXPECT_EQ(MomentsOf(Start(sparse(0))).max, 0);
+  EXPECT_EQ(Start(sparse(0.25), {100, 100}, DType::kFloat64).numel(), 10000);
+  for (const double share : {-0.1, 1.5}) EXPECT_NE(ErrorOf(sparse(share), {2}), "no error");
+}
+
 TEST(Initializer, TruncatedNormal) {
   Moments m = MomentsOf(Start(TruncatedNormalInitializer(1, 0.5)));
   EXPECT_GE(m.min, 0);

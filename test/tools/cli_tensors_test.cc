@@ -33,6 +33,29 @@ TEST_F(Cli, ComplexNumbers) {
          {"output var 'y' complex64[2] has a nan or inf at index 0"});
 }
 
+// All 64 bits of them.
+TEST_F(Cli, LargeIntegersInCsvFiles) {
+  WriteFileAtomic(Path("copy.pbtxt"), R"(
+    data { name: "x" shape: [-1] dtype: uint64 }
+    layer { op { assign { X: ["x"] Out: ["y"] } } })");
+  Expect("coracle build copy.pbtxt --out=copy.pb", 0, {});
+  const auto feed = [&](const std::string& cells) {
+    WriteFileAtomic(Path("in.csv"), "x\n" + cells);
+  };
+  const std::string run = "coracle run copy.pb --feed=in.csv --fetch=y --out=out.csv";
+  feed("18446744073709551615\n3\n");
+  Expect(run, 0, {"18446744073709551615"});
+  EXPECT_EQ(ReadFile(Path("out.csv")), "y\n18446744073709551615\n3\n");
+  const std::string wrong = "the column 'x' holds a number that is not a valid ";
+  feed("-1\n");
+  Expect(run, 1, {wrong + "uint64"});
+  feed("18446744073709551616\n");
+  Expect(run, 1, {wrong + "uint64"});
+  WriteFileAtomic(Path("less.csv"), "y\n18446744073709551614\n3\n");
+  Expect("coracle compare out.csv less.csv", 1,
+         {"18446744073709551615 against 18446744073709551614 (absolute 1,"});
+}
+
 // The offsets of sequences are read and written together with their tensors.
 TEST_F(Cli, SequencesInNpzFiles) {
   WriteFileAtomic(Path("pool.pbtxt"), R"(

@@ -30,6 +30,11 @@ class OpsCommand : public Cli {
   }
 };
 
+TEST_F(OpsCommand, ElementsOfOpsOnTexts) {
+  Expect("coracle ops regex_full_match --json", 0, {R"("elements": "string")"});
+  Expect("coracle ops reshape2 --json", 0, {R"("elements": "any")"});
+}
+
 TEST_F(OpsCommand, TellsWhatAProgramNeeds) {
   WriteMixed();
   Expect("coracle ops mixed.pb", 0,

@@ -21,6 +21,7 @@ struct ConvertFlags {
   std::string compat = {};
   std::string params = {};
   int32_t opset = 17;
+  bool one_sequence = false;
   LimitFlags limits = {};
   CaffeFlags caffe = {};
 };
@@ -32,6 +33,8 @@ Fields<ConvertFlags> ConvertFields() {
       .Add("params", &ConvertFlags::params,
            "`PATH` of the parameters: a directory, a combined file or a training snapshot")
       .Add("opset", &ConvertFlags::opset, "`NUMBER` of the opset of an ONNX model")
+      .Add("one_sequence", &ConvertFlags::one_sequence,
+           "an ONNX model takes one sequence a run: all rows of a tensor that has LoD")
       .Inline(&ConvertFlags::caffe, CaffeFields())
       .Inline(&ConvertFlags::limits, LimitFields());
 }
@@ -74,6 +77,7 @@ void WriteOnnx(const ConvertFlags& flags, const std::string& in, const std::stri
   RefuseOwnFiles(model.read, {out});
   OnnxExportOptions options;
   options.opset = flags.opset;
+  options.one_sequence = flags.one_sequence;
   ExportOnnx(out, model.program, model.values, options);
 }
 

@@ -118,6 +118,8 @@ const RefusedAttr* FindRefusedAttr(std::string_view type, std::string_view attr)
       {"max_pool3d_with_index", "ceil_mode", 0},
       {"round", "decimals", 0},
       {"thresholded_relu", "value", 0},
+      {"truncated_gaussian_random", "a", -2},
+      {"truncated_gaussian_random", "b", 2},
   };
   for (const RefusedAttr& refused : kRefused)
     if (refused.type == type && refused.attr == attr) return &refused;

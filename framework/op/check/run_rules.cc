@@ -33,16 +33,19 @@ void RequireTaken(const OpSpec& spec, const InferContext& context) {
   }
 }
 
-void RequireNoStrings(const OpSpec& spec, const InferContext& context) {
+// Refuses strings where the op takes none, and selected rows of strings everywhere.
+void RequireStringsTaken(const OpSpec& spec, const InferContext& context) {
   const OpDesc& op = context.op();
   ForEachPosition(op.inputs(), [&](const std::string& name, const std::string& slot, size_t i) {
     if (IsEmptyName(name)) return;
     const VarMeta& meta = context.Input(slot, i);
-    if (meta.dtype != DType::kString) return;
-    throw Error(ErrorCode::kUnimplemented,
-                fmt::format("{}: the op takes no strings, and input {} is {}", spec.type, slot,
-                            DescribeVar(name, meta)),
-                "  " + Locate(op));
+    const bool rows = meta.type == VarType::kSelectedRows;
+    if (meta.dtype != DType::kString || (spec.TakesStrings() && !rows)) return;
+    throw Error(
+        ErrorCode::kUnimplemented,
+        fmt::format("{}: the op takes no {}, and input {} is {}", spec.type,
+                    rows ? "selected rows of strings" : "strings", slot, DescribeVar(name, meta)),
+        "  " + Locate(op));
   });
 }
 
@@ -137,7 +140,7 @@ void CheckAndInfer(InferContext& context) {
   const OpSpec& spec = context.spec();
   RequireLimits(spec, context.op());
   if (spec.kind == OpKind::kCompute && !spec.TakesAnyValue()) RequireTaken(spec, context);
-  if (!spec.TakesStrings() && !spec.shape_only) RequireNoStrings(spec, context);
+  if (!spec.shape_only) RequireStringsTaken(spec, context);
   const size_t items = spec.NumItems(context.op());
   if (spec.multi_tensor) RequireItems(spec, items, context);
   KernelOperand from;

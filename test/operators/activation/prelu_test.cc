@@ -124,6 +124,11 @@ TEST(Prelu, Constraints) {
   InMode("channel").RandomInput("X", {2, 3}).RandomInput("Alpha", {2}).ExpectError("prelu.C2");
   InMode("element").RandomInput("X", {2, 3}).RandomInput("Alpha", {2}).ExpectError("prelu.C2");
   InMode("all").RandomInput("X", {3}).IntInput("Alpha", {1}, {3}).ExpectError("prelu.C3");
+  InMode("channel")
+      .RandomInput("X", {2, 3, 3, 3})
+      .RandomInput("Alpha", {3})
+      .Attr("data_format", std::string("NHWC"))
+      .ExpectError("prelu.C5");
   InMode("every").RandomInput("X", {3}).RandomInput("Alpha", {1}).ExpectError("mode");
   OpTest("prelu_grad")
       .RandomInput("X", {3})

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 
 namespace coracle::random_test {
 
@@ -85,6 +86,29 @@ TEST(UniformRandom, Diagonal) {
                    .Attr("diag_val", 7.f)
                    .Output("Out");
   for (int64_t i = 0; i < 9; ++i) EXPECT_EQ(i % 4 == 0, out.data<float>()[i] == 7.f) << i;
+}
+
+// The drawn elements are those of the full tensor, and normal; the zeros are chosen independently.
+TEST(GaussianRandom, ShareIsDrawn) {
+  for (DType dtype : {DType::kFloat32, DType::kFloat64}) {
+    SCOPED_TRACE(ToString(dtype));
+    const auto all = Draws(Random("gaussian_random", dtype).Attr("mean", 1.f));
+    const auto some = Draws(Random("gaussian_random", dtype).Attr("mean", 1.f).Attr("share", 0.3f));
+    std::vector<double> drawn, chosen;
+    ASSERT_EQ(all.size(), some.size());
+    for (size_t i = 0; i < some.size(); ++i) {
+      chosen.push_back(some[i] != 0 ? 1 : 0);
+      if (some[i] == 0) continue;
+      EXPECT_EQ(all[i], some[i]);
+      drawn.push_back(some[i]);
+    }
+    const auto n = static_cast<double>(some.size());
+    EXPECT_NEAR(static_cast<double>(drawn.size()) / n, 0.3, 5 * std::sqrt(0.3 * 0.7 / n));
+    EXPECT_LT(Distance(drawn, [](double x) { return NormalCdf(x - 1); }), Bound(drawn.size()));
+    EXPECT_LT(std::abs(Correlation(chosen)), 0.025);
+  }
+  const auto none = Draws(Random("gaussian_random", DType::kFloat32).Attr("share", 0.f));
+  for (double v : none) EXPECT_EQ(0.0, v);
 }
 
 TEST(GaussianRandom, Distribution) {
@@ -190,6 +214,8 @@ TEST(RandomOps, Constraints) {
       .Attr("diag_step", 2)
       .ExpectError("uniform_random.C5");
   OpTest("gaussian_random").Attr("std", -1.f).ExpectError("gaussian_random.C4");
+  for (const float share : {-0.1f, 1.5f, std::numeric_limits<float>::quiet_NaN()})
+    OpTest("gaussian_random").Attr("share", share).ExpectError("gaussian_random.C5");
   auto truncated = [](std::vector<int32_t> shape) {
     OpTest test("truncated_gaussian_random");
     test.Attr("shape", std::move(shape));

@@ -1,4 +1,6 @@
 #include <coracle/framework/op/op_context.h>
+#include <coracle/operators/operators.h>
+#include <coracle/test/error_of.h>
 #include <coracle/test/op_test.h>
 
 namespace coracle::assign_test {
@@ -22,6 +24,18 @@ TEST(Assign, EveryDType) {
         .Expect("Out", {3}, {1, 0, 1})
         .ExpectDType("Out", dtype);
   }
+}
+
+TEST(Assign, SelectedRowsOfStringsAreRefused) {
+  ProgramDesc program;
+  BlockDesc& block = program.Root();
+  block.Var("x").SetMeta({VarType::kSelectedRows, DType::kString, {2, 1}, 0});
+  block.Var("y");
+  block.AppendOp("assign", {{"X", {"x"}}}, {{"Out", {"y"}}});
+  EXPECT_NE(ErrorOf([&] {
+              InferOp(block, block.op(0), DefaultOps());
+            }).find("assign: the op takes no selected rows of strings, and input X is 'x'"),
+            std::string::npos);
 }
 
 TEST(Assign, TensorArray) {

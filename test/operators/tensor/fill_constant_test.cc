@@ -52,6 +52,20 @@ TEST(FillConstant, TextWins) {
       .Expect("Out", {1}, {std::nan("")});
 }
 
+// As with cast, and with a text as with a number.
+TEST(FillConstant, NegativeNumbersWrapInUInt64) {
+  const auto filled = [](OpTest test) {
+    return test.Attr("shape", Dims({1}))
+        .Attr("dtype", Number(DType::kUInt64))
+        .Output("Out")
+        .Item<uint64_t>();
+  };
+  EXPECT_EQ(filled(OpTest("fill_constant").Attr("value", -1.f)), UINT64_MAX);
+  EXPECT_EQ(filled(OpTest("fill_constant").Attr("str_value", std::string("-1"))), UINT64_MAX);
+  EXPECT_EQ(filled(OpTest("fill_constant").Attr("str_value", std::string("-2.0"))), UINT64_MAX - 1);
+  EXPECT_EQ(filled(OpTest("fill_constant").Attr("value", 3.f)), 3U);
+}
+
 TEST(FillConstant, TensorsWinOverAttrs) {
   OpTest("fill_constant")
       .Attr("shape", Dims({7}))
