@@ -31,14 +31,6 @@ std::string Lower(std::string text) {
   return text;
 }
 
-std::string SourceOf(const Layer& layer) {
-  const auto& def = layer.def;
-  if (def.type() == "Data" || def.type() == "AnnotatedData") return def.data_param().source();
-  if (def.type() == "ImageData") return def.image_data_param().source();
-  if (def.type() == "HDF5Data") return def.hdf5_data_param().source();
-  return "";
-}
-
 int64_t BatchOf(const Layer& layer) {
   const auto& def = layer.def;
   if (def.type() == "Data" || def.type() == "AnnotatedData") return def.data_param().batch_size();
@@ -220,6 +212,14 @@ std::string FindFile(const std::string& path, const std::string& text) {
   return "";
 }
 
+std::string SourceOf(const Layer& layer) {
+  const auto& def = layer.def;
+  if (def.type() == "Data" || def.type() == "AnnotatedData") return def.data_param().source();
+  if (def.type() == "ImageData") return def.image_data_param().source();
+  if (def.type() == "HDF5Data") return def.hdf5_data_param().source();
+  return "";
+}
+
 Dims ImageDims(const Layer& layer, std::string* note) {
   const auto& images = layer.def.image_data_param();
   const std::string source = SourceOf(layer), name = Lower(source);
@@ -255,12 +255,7 @@ Dims ImageDims(const Layer& layer, std::string* note) {
         fmt::format("{}: images of 3 channels are assumed; --shape={}:1x{}x{} would say another",
                     Quote(top), PrintableLine(top), crop, crop);
   }
-  if (dims.empty()) {
-    layer.Fail(
-        fmt::format("the size of its images is in {}, which is not here; give it: "
-                    "--shape={}:3x224x224",
-                    Quote(source, 200), PrintableLine(top)));
-  }
+  if (dims.empty()) return dims;
   if (crop > 0) dims[1] = dims[2] = crop;
   if (crop_h > 0) dims[1] = crop_h;
   if (crop_w > 0) dims[2] = crop_w;

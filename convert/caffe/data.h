@@ -9,9 +9,12 @@
 
 namespace coracle::caffe {
 
+// The database or list of files that a data layer names.
+std::string SourceOf(const Layer& layer);
+
 // The dims [C, H, W] of the images of a Data or ImageData layer, as the net gets them. They come
 // from transform_param's crop_size and the database; if the database is missing, from the
-// well-known data set that its name suggests. *note describes such assumptions. Throws if the dims
+// well-known data set that its name suggests. *note describes such assumptions. Empty if the dims
 // cannot be determined.
 Dims ImageDims(const Layer& layer, std::string* note);
 

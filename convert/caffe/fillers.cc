@@ -4,6 +4,7 @@
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace coracle::caffe {
@@ -22,6 +23,8 @@ Fans FansOf(const Layer& layer, const Dims& dims) {
   const int64_t first = dims.empty() ? 1 : dims[0], second = dims.size() > 1 ? dims[1] : 1;
   return {count / first, count / second};
 }
+
+int64_t First(const Dims& dims) { return dims.empty() ? 1 : std::max<int64_t>(dims[0], 1); }
 
 // uniform in +-sqrt(3 / n), with n = fan_in, fan_out or their mean; the initializer xavier draws
 // from +-sqrt(6 / (fan_in + fan_out)).
@@ -65,6 +68,12 @@ std::string Bilinear(const Layer& layer, const Dims& dims) {
 
 }  // namespace
 
+float DrawnShare(const FillerParameter& filler, const Dims& dims) {
+  if (filler.type() != "gaussian" || filler.sparse() < 0) return 1;
+  const auto share = static_cast<double>(filler.sparse()) / static_cast<double>(First(dims));
+  return static_cast<float>(std::min(share, 1.0));
+}
+
 std::string InitializerText(const Layer& layer, const FillerParameter& filler, const Dims& dims) {
   const std::string& type = filler.type();
   if (type == "constant") {
@@ -76,14 +85,10 @@ std::string InitializerText(const Layer& layer, const FillerParameter& filler, c
                        Number(filler.max()));
   }
   if (type == "gaussian") {
-    if (filler.sparse() >= 0) {
-      layer.Fail(
-          "the filler gaussian with sparse, which sets a random part to 0, has no "
-          "counterpart: leave sparse out, or give weights");
-    }
     Entry normal("");
     if (filler.mean() != 0) normal.Float("mean", filler.mean());
     normal.Float("std", filler.std());
+    if (const float share = DrawnShare(filler, dims); share < 1) normal.Float("share", share);
     return "normal { " + normal.Body() + " }";
   }
   if (type == "xavier") return Xavier(FansOf(layer, dims), filler.variance_norm());

@@ -27,6 +27,12 @@ void NoteReading(const Layer& layer, NetWriter& net) {
     net.net().notes.push_back(field + "; left out, since pictures are not read here");
 }
 
+// Whether the first top of a layer that reads images is a map of classes: a database of such maps
+// stands next to one of pictures.
+bool IsLabels(const Layer& layer, const NetWriter& net) {
+  return layer.def.top_size() == 1 && net.IsClassLabel(layer.def.top(0));
+}
+
 // Feeds the tops of a layer that reads images with a label each.
 void FeedImages(const Layer& layer, NetWriter& net) {
   net.RequireBottoms(layer, 0, 0);
@@ -43,8 +49,12 @@ void FeedImages(const Layer& layer, NetWriter& net) {
     const Dims dims = ImageDims(layer, &note);
     if (!note.empty()) net.net().notes.push_back(note);
     batch.insert(batch.end(), dims.begin(), dims.end());
+    if (dims.empty() && !net.FeedGuess(layer, 0)) {
+      layer.Fail(fmt::format("the size of its images is in {}, which is not here; give it: {}",
+                             Quote(SourceOf(layer), 200), net.ShapeOption()));
+    }
   }
-  net.Feed(layer, 0, batch);
+  if (batch.size() > 1) net.Feed(layer, 0, batch, IsLabels(layer, net));
   if (layer.def.top_size() < 2) return;
   const std::string& label = layer.def.top(1);
   if (!net.IsRead(label)) return;
@@ -64,9 +74,10 @@ void FeedArrays(const Layer& layer, NetWriter& net) {
     const auto given = net.options().shapes.find(top);
     const bool label = net.IsClassLabel(top);
     if (given == net.options().shapes.end() && !label) {
-      layer.Fail({"top"}, fmt::format("the dims of {0} are in its HDF5 files, which are not read; "
-                                      "give them: --shape={0}:1x28x28",
-                                      PrintableLine(top)));
+      if (net.FeedGuess(layer, i)) continue;
+      layer.Fail({"top"}, fmt::format("the dims of {} are in its HDF5 files, which are not read; "
+                                      "give them: {}",
+                                      PrintableLine(top), net.ShapeOption()));
     }
     net.Feed(layer, i, given == net.options().shapes.end() ? Dims{-1} : net.GivenDims(top), label);
   }
@@ -88,8 +99,8 @@ void FeedInput(const Layer& layer, NetWriter& net) {
       const auto& shape = param.shape(param.shape_size() > 1 ? i : 0);
       dims.assign(shape.dim().begin(), shape.dim().end());
     } else {
-      layer.Fail({"input_param"}, fmt::format("it has no shape; give one: --shape={}:3x224x224",
-                                              PrintableLine(top)));
+      if (net.FeedGuess(layer, i)) continue;
+      layer.Fail({"input_param"}, fmt::format("it has no shape; give one: {}", net.ShapeOption()));
     }
     if (dims.size() > 8) layer.Fail({"input_param"}, "a shape has 8 dims at most");
     for (const int64_t dim : dims)
@@ -145,6 +156,7 @@ void MakeDummy(const Layer& layer, NetWriter& net) {
       entry.Float("min", filler.min()).Float("max", filler.max());
     } else if (type == "gaussian") {
       entry.Float("mean", filler.mean()).Float("std", filler.std());
+      if (const float share = DrawnShare(filler, dims); share < 1) entry.Float("share", share);
     } else {
       layer.Fail(
           {"dummy_data_param", "data_filler"},
@@ -174,7 +186,6 @@ LayerTable RefusedLayers() {
   return {
       {"Filter", nullptr,
        "the number of its rows depends on values; leave rows out of the data instead"},
-      {"BoxAnnotatorOHEM", nullptr, "it chooses the boxes with the largest losses while training"},
       {"BoxOutput", nullptr, "boxes of MS-CNN; write the model text's generate_proposals instead"},
       {"CenterLoss", nullptr, "its centres are changed by the layer itself; use op center_loss"},
       {"DenseImageData", nullptr, "pictures and maps of labels are not read; arrays replace them"},
@@ -187,9 +198,6 @@ LayerTable RefusedLayers() {
        "recurrent layers have no counterpart with Caffe's continuation markers; write the model "
        "text's lstm instead"},
       {"LSTMUnit", nullptr, "it is a part of LSTM, which has no counterpart here"},
-      {"MultiBoxLoss", nullptr,
-       "it matches boxes in the data with priors; compose it of the ops iou_similarity, "
-       "bipartite_match, target_assign and mine_hard_examples"},
       {"Proposal", nullptr,
        "forks differ in it; write the ops anchor_generator and generate_proposals instead"},
       {"Python", nullptr, "its code is Python; write the layer as model text"},
@@ -197,8 +205,6 @@ LayerTable RefusedLayers() {
        "recurrent layers have no counterpart with Caffe's continuation markers; write the model "
        "text's simple_rnn instead"},
       {"Recurrent", nullptr, "it is the base of LSTM and RNN, which have no counterpart here"},
-      {"SmoothL1LossOHEM", nullptr, "only SmoothL1Loss is converted"},
-      {"SoftmaxWithLossOHEM", nullptr, "only SoftmaxWithLoss is converted"},
       {"WindowData", nullptr,
        "windows of pictures are no data source here; cut them out into an .npz"}};
 }

@@ -2,6 +2,7 @@
 // Formulas: the layers' sources in those versions of Caffe.
 
 #include <coracle/convert/caffe/net_writer.h>
+#include <coracle/convert/caffe/steps.h>
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
 
@@ -14,31 +15,6 @@ namespace {
 
 using proto::caffe::PriorBoxParameter;
 
-std::string Cast(const Layer& layer, NetWriter& net, const std::string& x, const char* dtype,
-                 const char* name) {
-  return net.Step(layer, Entry("cast").Text("input", x).Field("dtype", dtype), name);
-}
-
-std::string Reshape(const Layer& layer, NetWriter& net, const std::string& x, const Dims& shape,
-                    const char* name) {
-  return net.Step(layer, Entry("reshape").Text("input", x).Field("shape", ListText(shape)), name);
-}
-
-std::string Slice(const Layer& layer, NetWriter& net, const std::string& x, int64_t axis,
-                  int64_t begin, int64_t end, const char* name) {
-  Entry op("slice");
-  op.Text("Input", x).Field("axes", ListText({axis}));
-  op.Field("starts", ListText({begin})).Field("ends", ListText({end}));
-  return net.StepOp(layer, op, "Out", name);
-}
-
-std::string Number(const Layer& layer, NetWriter& net, double value, const char* dtype,
-                   const char* name) {
-  Entry entry("fill_constant");
-  entry.Field("shape", "[1]").Float("value", static_cast<float>(value)).Field("dtype", dtype);
-  return net.Step(layer, entry, name);
-}
-
 // --- pooling of regions ---
 
 // Regions [R, 5] of Caffe: the index of an image, and corners. The ops take corners [R, 4] in the
@@ -47,27 +23,6 @@ struct Regions {
   std::string boxes;
   std::string places;  // where the sorted regions hold each of Caffe's regions
 };
-
-// The offsets of the images' regions: 0, and the sums of the counts.
-std::string OffsetsOf(const Layer& layer, NetWriter& net, const std::string& features,
-                      const std::string& images) {
-  const std::string shape =
-      net.StepOp(layer, Entry("shape").Text("Input", features), "Out", "shape");
-  const std::string number = Slice(layer, net, shape, 0, 0, 1, "number");
-  Entry hot("one_hot_v2"), cumsum("cumsum");
-  hot.Text("X", Cast(layer, net, images, "INT64", "ids")).Text("depth_tensor", number);
-  const std::string belongs = net.StepOp(layer, hot, "Out", "belongs");
-  Entry sum("reduce_sum");
-  const std::string counts =
-      net.Step(layer, sum.Text("input", belongs).Field("dim", "[0]"), "counts");
-  const std::string ends =
-      net.StepOp(layer, cumsum.Text("X", counts).Int("axis", 0), "Out", "ends");
-  const std::string zero = Number(layer, net, 0, "FP32", "begin");
-  Entry all("concat");
-  return Cast(layer, net,
-              net.Step(layer, all.Texts("input", {zero, ends}).Int("axis", 0), "bounds"), "INT64",
-              "offsets");
-}
 
 Regions RegionsOf(const Layer& layer, NetWriter& net, const Blob& features) {
   const Blob in = net.KnownIn(layer, 1);
@@ -79,15 +34,11 @@ Regions RegionsOf(const Layer& layer, NetWriter& net, const Blob& features) {
   if (in.dims.size() > 2) rows = Reshape(layer, net, rows, {-1, 5}, "rows");
   const std::string first = Slice(layer, net, rows, 1, 0, 1, "image");
   const std::string images = Reshape(layer, net, first, {-1}, "images");
-  const auto sorted = [&](const std::string& keys, const char* name) {
-    return net.StepOp(layer, Entry("argsort").Text("X", keys).Int("axis", 0), "Indices", name);
-  };
-  const std::string order = sorted(images, "order");
-  Entry gather("gather"), reset("lod_reset");
-  gather.Text("X", Slice(layer, net, rows, 1, 1, 5, "corners")).Text("Index", order);
-  reset.Text("X", net.StepOp(layer, gather, "Out", "sorted"));
-  reset.Text("Y", OffsetsOf(layer, net, features.var, images));
-  return {net.StepOp(layer, reset, "Out", "boxes"), sorted(order, "places")};
+  const std::string order = SortedPlaces(layer, net, images, "order");
+  const std::string corners = Slice(layer, net, rows, 1, 1, 5, "corners");
+  const std::string offsets = OffsetsOf(layer, net, features.var, images);
+  return {SortedRows(layer, net, corners, order, offsets, "boxes"),
+          SortedPlaces(layer, net, order, "places")};
 }
 
 // Adds the pooling of sorted regions, and puts its rows into the order of Caffe's.
@@ -141,6 +92,59 @@ void WritePsRoiPooling(const Layer& layer, NetWriter& net) {
   AddRegionPool(layer, net, op, RegionsOf(layer, net, in), {-1, outputs, k, k});
 }
 
+// R-FCN: of each image, the regions with the largest losses keep their labels and weights.
+void WriteBoxAnnotator(const Layer& layer, NetWriter& net) {
+  const auto& p = layer.def.box_annotator_ohem_param();
+  net.RequireBottoms(layer, 4, 4);
+  const Blob rois = net.KnownIn(layer), loss = net.KnownIn(layer, 1);
+  const Blob labels = net.In(layer, 2), weights = net.KnownIn(layer, 3);
+  if (layer.def.top_size() != 2) layer.Fail({"top"}, "it takes two tops");
+  if (NumelOf(rois.dims, 1) != 5 || NumelOf(loss.dims, 1) != 1 || NumelOf(labels.dims, 1) != 1 ||
+      weights.dims.size() < 2 || NumelOf(weights.dims, 2) != 1) {
+    layer.Fail({"bottom"}, "its bottoms must be regions, [R, 5], and have one place for each");
+  }
+  if (p.roi_per_img() < 1) layer.Fail({"box_annotator_ohem_param"}, "roi_per_img must be positive");
+  const auto column = [&](const std::string& x, const char* name) {
+    return Reshape(layer, net, x, {-1}, name);
+  };
+  const std::string rows = Reshape(layer, net, rois.var, {-1, 5}, "regions");
+  const std::string image = column(Slice(layer, net, rows, 1, 0, 1, "image"), "images");
+  Entry sort("argsort"), gather("gather"), most("reduce_max"), hot("one_hot_v2"), count("cumsum");
+  sort.Text("X", column(loss.var, "losses")).Int("axis", 0).Bool("descending", true);
+  const std::string order = net.StepOp(layer, sort, "Indices", "order");
+  gather.Text("X", Cast(layer, net, image, "INT64", "ids")).Text("Index", order);
+  const std::string sorted = net.StepOp(layer, gather, "Out", "sorted");
+  most.Text("input", image);
+  Entry next("scale");
+  next.Text("input", net.Step(layer, most, "last")).Float("bias", 1);
+  const std::string depth = Cast(layer, net, net.Step(layer, next, "number"), "INT32", "depth");
+  hot.Text("X", sorted).Text("depth_tensor", depth);
+  const std::string belongs = net.StepOp(layer, hot, "Out", "belongs");
+  count.Text("X", belongs).Int("axis", 0).Bool("exclusive", true);
+  const std::string before = net.StepOp(layer, count, "Out", "before");
+  Entry rank("reduce_sum"), back("gather"), less("less_than");
+  rank.Text("input", Times(layer, net, before, belongs, "own")).Field("dim", "[1]");
+  back.Text("X", net.Step(layer, rank, "rank"))
+      .Text("Index", SortedPlaces(layer, net, order, "at"));
+  less.Text("X", net.StepOp(layer, back, "Out", "place"));
+  less.Text("Y", Number(layer, net, static_cast<double>(p.roi_per_img()), "FP32", "most"));
+  const std::string kept = Cast(layer, net, net.StepOp(layer, less, "Out", "hard"), "FP32", "kept");
+  // (label - ignored) kept + ignored
+  const auto ignored = static_cast<float>(p.ignore_label());
+  Entry shift("scale"), result("scale");
+  shift.Text("input", column(Cast(layer, net, labels.var, "FP32", "label"), "labels"));
+  const std::string shifted = net.Step(layer, shift.Float("bias", -ignored), "shifted");
+  result.Text("input", Times(layer, net, shifted, kept, "kept_labels")).Float("bias", ignored);
+  const std::string flat = net.Step(layer, result, "hard_labels");
+  Entry as_map("reshape"), scaled("elementwise_mul");
+  as_map.Text("input", flat).Field("shape", "[-1, 1, 1, 1]");
+  net.Add(as_map.Text("output", net.Out(layer, 0, {-1, 1, 1, 1})));
+  Dims ones(weights.dims.size(), 1);
+  ones[0] = -1;
+  scaled.Text("x", weights.var).Text("y", Reshape(layer, net, kept, ones, "kept_rows"));
+  net.Add(scaled.Text("output", net.Out(layer, 1, weights.dims)));
+}
+
 // --- SSD ---
 
 std::vector<float> VariancesOf(const Layer& layer) {
@@ -156,7 +160,7 @@ std::vector<float> VariancesOf(const Layer& layer) {
 template <class List>
 std::string FloatsText(const List& values) {
   std::vector<std::string> texts;
-  for (const float value : values) texts.push_back(coracle::caffe::Number(value));
+  for (const float value : values) texts.push_back(Number(value));
   return "[" + Join(texts, ", ") + "]";
 }
 
@@ -327,6 +331,8 @@ void SkipEvaluation(const Layer& layer, NetWriter& net) {
 
 LayerTable DetectionLayers() {
   return {
+      {"BoxAnnotatorOHEM", WriteBoxAnnotator,
+       "composed of ops: of each image, the roi_per_img regions with the largest losses"},
       {"DetectionEvaluate", SkipEvaluation, "nothing: it evaluates results, op `detection_map`"},
       {"DetectionOutput", WriteDetectionOutput,
        "ops `box_coder` and `multiclass_nms2`; no detections are [1, 1, 0, 7], where Caffe has "

@@ -128,6 +128,17 @@ std::string ByClass(const Layer& layer, NetWriter& net, const std::string& each,
   return net.Step(layer, like.Text("x", flat).Text("y", picked), "weighted");
 }
 
+// R-FCN's losses have a further top: the loss of each region, [R, 1, 1, 1].
+void AddEach(const Layer& layer, NetWriter& net, int top, const std::string& each, int64_t places) {
+  if (layer.def.top_size() <= top) return;
+  if (layer.def.top_size() > top + 1)
+    layer.Fail({"top"}, fmt::format("it takes {} tops at most", top + 1));
+  if (places != 1) layer.Fail({"top"}, "the losses of each place are only converted for regions");
+  Entry entry("reshape");
+  entry.Text("input", each).Field("shape", "[-1, 1, 1, 1]");
+  net.Add(entry.Text("output", net.Out(layer, top, {-1, 1, 1, 1})));
+}
+
 void WriteSoftmaxWithLoss(const Layer& layer, NetWriter& net) {
   RequireTop(layer);
   net.RequireBottoms(layer, 2, 2);
@@ -141,6 +152,7 @@ void WriteSoftmaxWithLoss(const Layer& layer, NetWriter& net) {
   if (axis + 1 != static_cast<int64_t>(scores.dims.size())) entry.Int("axis", axis);
   if (layer.def.top_size() > 1) entry.Text("softmax_output", net.Out(layer, 1, scores.dims));
   std::string each = net.Step(layer, entry, "each");
+  AddEach(layer, net, 2, each, NumelOf(scores.dims, static_cast<size_t>(axis) + 1));
   if (p.weight_by_label_freqs())
     each = ByClass(layer, net, each, classes, scores.dims[static_cast<size_t>(axis)]);
   const auto mode = ModeOf(p, LossParameter::VALID);
@@ -181,30 +193,42 @@ void WriteSigmoidCrossEntropy(const Layer& layer, NetWriter& net) {
 void WriteSmoothL1Loss(const Layer& layer, NetWriter& net) {
   RequireTop(layer);
   net.RequireBottoms(layer, 2, 4);
-  if (layer.def.top_size() != 1) layer.Fail({"top"}, "a second top, the losses of places");
+  const bool ohem = layer.def.type().ends_with("OHEM");
+  if (layer.def.top_size() != 1 && !ohem) layer.Fail({"top"}, "a second top, the losses of places");
   const LossParameter& p = layer.def.loss_param();
-  const Blob a = net.In(layer), b = net.In(layer, 1);
+  const Blob a = net.In(layer);
   if (a.dims.size() < 2) layer.Fail({"bottom"}, "its bottoms need two dims");
+  std::vector<std::string> vars = {a.var};
   for (int i = 1; i < layer.def.bottom_size(); ++i) {
-    if (net.In(layer, i).dims == a.dims) continue;
-    layer.Fail({"bottom"}, fmt::format("its bottoms must have the same dims, got {} and {}",
-                                       ToText(a.dims), ToText(net.In(layer, i).dims)));
+    const Blob other = net.In(layer, i);
+    vars.push_back(other.var);
+    if (other.dims == a.dims) continue;
+    if (NumelOf(a.dims, 1) < 1 || NumelOf(other.dims, 1) != NumelOf(a.dims, 1)) {
+      layer.Fail({"bottom"}, fmt::format("its bottoms must have the same dims, got {} and {}",
+                                         ToText(a.dims), ToText(other.dims)));
+    }
+    Dims dims = a.dims;  // [R, 8] for [R, 8, 1, 1]
+    dims[0] = -1;
+    Entry shape("reshape");
+    vars.back() =
+        net.Step(layer, shape.Text("input", other.var).Field("shape", ListText(dims)), "as_first");
   }
   Entry op("smooth_l1_loss");
-  op.Text("X", a.var).Text("Y", b.var);
-  if (layer.def.bottom_size() > 2) {
-    const std::string inside = net.In(layer, 2).var;
+  op.Text("X", a.var).Text("Y", vars[1]);
+  if (vars.size() > 2) {
+    const std::string inside = vars[2];
     Entry ones("fill_any_like");
     op.Text("InsideWeight", inside);
     op.Text("OutsideWeight",
-            layer.def.bottom_size() == 4
-                ? net.In(layer, 3).var
+            vars.size() == 4
+                ? vars[3]
                 : net.StepOp(layer, ones.Text("X", inside).Int("value", 1), "Out", "ones"));
   }
   op.Float("sigma", layer.def.smooth_l1_loss_param().sigma());
   const std::string each = net.StepOp(layer, op, "Out", "each");
-  const bool places = p.has_normalization() || p.has_normalize();
-  const auto mode = ModeOf(p, LossParameter::BATCH_SIZE);
+  AddEach(layer, net, 1, each, NumelOf(a.dims, 2));
+  const bool places = p.has_normalization() || p.has_normalize() || ohem;
+  const auto mode = ModeOf(p, ohem ? LossParameter::VALID : LossParameter::BATCH_SIZE);
   const bool by_place = mode == LossParameter::VALID || mode == LossParameter::FULL;
   Entry result("mean");
   if (mode == LossParameter::NONE || mode == LossParameter::PRE_FIXED) {
@@ -218,6 +242,25 @@ void WriteSmoothL1Loss(const Layer& layer, NetWriter& net) {
     result.Text("input", each);
   }
   AddLossResult(layer, net, result);
+  net.net().results.push_back({a.var});
+}
+
+// NVIDIA's: the sum of |a - b|, divided by N.
+void WriteL1Loss(const Layer& layer, NetWriter& net) {
+  RequireTop(layer);
+  net.RequireBottoms(layer, 2, 2);
+  const Blob a = net.In(layer), b = net.In(layer, 1);
+  const int64_t size = NumelOf(a.dims, 1);
+  if (size < 1 || a.dims != b.dims) {
+    layer.Fail({"bottom"}, fmt::format("its bottoms must have the same dims, got {} and {}",
+                                       ToText(a.dims), ToText(b.dims)));
+  }
+  Entry less("elementwise_sub"), scale("scale");
+  const std::string difference =
+      net.Step(layer, less.Text("x", a.var).Text("y", b.var), "difference");
+  const std::string each = net.Step(layer, Entry("abs").Text("input", difference), "each");
+  scale.Text("input", net.Step(layer, Entry("mean").Text("input", each), "mean"));
+  AddLossResult(layer, net, scale.Float("scale", static_cast<float>(size)));
   net.net().results.push_back({a.var});
 }
 
@@ -348,12 +391,50 @@ void WriteContrastiveLoss(const Layer& layer, NetWriter& net) {
   net.net().results.push_back({a.var});
 }
 
+// The share of each class's positions that are right, [classes]; 0 for a class without positions.
+void WriteClassAccuracies(const Layer& layer, NetWriter& net, const std::string& right,
+                          const std::string& classes, int64_t count) {
+  const auto& p = layer.def.accuracy_param();
+  const auto step = [&](Entry entry, const char* name) { return net.Step(layer, entry, name); };
+  const auto column = [&](const std::string& x, const char* shape, const char* name) {
+    return step(Entry("reshape").Text("input", x).Field("shape", shape), name);
+  };
+  const auto sum = [&](const std::string& x, const char* name) {
+    return step(Entry("reduce_sum").Text("input", x).Field("dim", "[0]"), name);
+  };
+  Entry hot("one_hot_v2");
+  hot.Text("X", column(classes, "[-1]", "column")).Int("depth", count);
+  std::string belongs = net.StepOp(layer, hot.Bool("allow_out_of_range", true), "Out", "belongs");
+  if (p.has_ignore_label() && p.ignore_label() >= 0 && p.ignore_label() < count) {
+    std::vector<std::string> kept(static_cast<size_t>(count), "1");
+    kept[static_cast<size_t>(p.ignore_label())] = "0";
+    Entry values("assign_value");
+    values.Field("shape", ListText({count})).Field("dtype", "5");
+    values.Field("fp32_values", "[" + Join(kept, ", ") + "]");
+    const std::string mask = net.StepOp(layer, values, "Out", "kept");
+    belongs = step(Entry("elementwise_mul").Text("x", belongs).Text("y", mask), "counted_classes");
+  }
+  Entry own("elementwise_mul"), least("clip");
+  own.Text("x", belongs).Text("y", column(right, "[-1, 1]", "right_column"));
+  const std::string hits = sum(step(own, "own_hits"), "class_hits");
+  least.Text("input", sum(belongs, "class_counts")).Float("min", 1).Float("max", 3e38f);
+  Entry result("elementwise_div");
+  result.Text("x", hits).Text("y", step(least, "class_divisors"));
+  net.Add(result.Text("output", net.Out(layer, 1, {count})));
+}
+
 // The share of positions whose label has the largest score, without those with ignore_label.
 void WriteMaskedAccuracy(const Layer& layer, NetWriter& net, const Blob& scores,
                          const std::string& classes, int64_t axis) {
   const auto& p = layer.def.accuracy_param();
-  if (p.top_k() != 1)
-    layer.Fail({"accuracy_param", "top_k"}, "top_k needs scores [N, classes] and no ignore_label");
+  if (p.top_k() != 1) {
+    const char* cause = layer.def.top_size() > 1 ? "a second top, the accuracy of each class"
+                        : p.has_ignore_label()   ? "ignore_label"
+                                                 : "scores that are not [N, classes]";
+    layer.Fail(
+        {"accuracy_param", "top_k"},
+        fmt::format("top_k {} is not converted with {}; leave one of them out", p.top_k(), cause));
+  }
   const auto step = [&](Entry entry, const char* name) { return net.Step(layer, entry, name); };
   const std::string best = step(
       Entry("arg_max").Text("input", scores.var).Int("axis", axis).Bool("keepdims", true), "best");
@@ -363,21 +444,25 @@ void WriteMaskedAccuracy(const Layer& layer, NetWriter& net, const Blob& scores,
                      ? MeanOfValid(layer, net, right, classes, "INT64", p.ignore_label(), true)
                      : Entry("mean").Text("input", right);
   net.Add(result.Text("output", net.Out(layer, 0, {1})));
+  if (layer.def.top_size() < 2) return;
+  const int64_t count = scores.dims[static_cast<size_t>(axis)];
+  if (count < 1 || count > 65536) layer.Fail({"top"}, "the number of its classes must be known");
+  WriteClassAccuracies(layer, net, right, classes, count);
 }
 
 void WriteAccuracy(const Layer& layer, NetWriter& net) {
   const auto& p = layer.def.accuracy_param();
   net.RequireBottoms(layer, 2, 2);
-  if (layer.def.top_size() != 1)
-    layer.Fail({"top"}, "a second top, the accuracy of each class, is not converted");
+  if (layer.def.top_size() < 1 || layer.def.top_size() > 2)
+    layer.Fail({"top"}, fmt::format("it takes 1 or 2 tops, got {}", layer.def.top_size()));
   const Blob scores = net.In(layer), label = net.In(layer, 1);
   const int64_t axis = AxisOf(layer, p.axis(), scores.dims.size());
   if (p.top_k() < 1 || p.top_k() > INT32_MAX)
     layer.Fail({"accuracy_param", "top_k"}, "top_k must be positive");
   // [N, C, 1, 1] counts as [N, C].
   const int64_t classes = scores.dims[static_cast<size_t>(axis)];
-  const bool flat =
-      axis == 1 && !p.has_ignore_label() && classes > 0 && NumelOf(scores.dims, 1) == classes;
+  const bool flat = layer.def.top_size() == 1 && axis == 1 && !p.has_ignore_label() &&
+                    classes > 0 && NumelOf(scores.dims, 1) == classes;
   if (flat) {
     Blob rows = scores;
     if (rows.dims.size() > 2) {
@@ -398,16 +483,22 @@ void WriteAccuracy(const Layer& layer, NetWriter& net) {
 
 LayerTable LossLayers() {
   return {{"Accuracy", WriteAccuracy,
-           "`accuracy`; of images, or with ignore_label, composed of ops. A second top is refused"},
+           "`accuracy`; of images, with ignore_label, or with a second top, the accuracy of each "
+           "class, composed of ops"},
           {"ContrastiveLoss", WriteContrastiveLoss, "composed of ops"},
           {"EuclideanLoss", WriteEuclideanLoss, "composed of ops"},
           {"HingeLoss", WriteHingeLoss, "composed of ops"},
+          {"L1Loss", WriteL1Loss, "composed of ops: NVIDIA's"},
           {"MultinomialLogisticLoss", WriteMultinomialLoss, "composed of ops"},
           {"SigmoidCrossEntropyLoss", WriteSigmoidCrossEntropy,
            "`sigmoid_cross_entropy_with_logits`, with ignore_label and every normalization"},
           {"SmoothL1Loss", WriteSmoothL1Loss,
            "op `smooth_l1_loss` and `mean`: divided by the batch, as in Fast R-CNN; by the places "
            "too if loss_param has a normalization, as in R-FCN"},
+          {"SmoothL1LossOHEM", WriteSmoothL1Loss,
+           "as SmoothL1Loss with a normalization; a second top has the losses of regions"},
+          {"SoftmaxWithLossOHEM", WriteSoftmaxWithLoss,
+           "as SoftmaxWithLoss; a third top has the losses of regions"},
           {"SoftmaxWithLoss", WriteSoftmaxWithLoss,
            "`softmax_with_cross_entropy` and `mean`, with ignore_label, every normalization, and "
            "SegNet's class_weighting"}};

@@ -16,29 +16,6 @@ const LayerRow* RowOf(const std::string& type) {
   return nullptr;
 }
 
-// Adds the option that feeds the tops of a layer instead, if it has tops.
-std::string OrInputs(const Layer& layer, const std::string& what) {
-  std::vector<std::string> tops;
-  for (const std::string& top : layer.def.top())
-    tops.push_back(PrintableLine(top) + (tops.empty() ? ":3x224x224" : ":1"));
-  if (tops.empty() || layer.def.type().ends_with("Loss")) return what;
-  return fmt::format("{}{}inputs can replace it, with their dims without the batch: --shape={}",
-                     what, what.ends_with('?') ? " Or " : "; ", Join(tops, ","));
-}
-
-[[noreturn]] void Refuse(const Layer& layer, const LayerRow* row) {
-  const std::string& type = layer.def.type();
-  if (type.empty()) layer.Fail("the layer has no type");
-  std::string what = row ? fmt::format("not converted: {}", row->becomes) : "";
-  if (!row) {
-    std::vector<std::string> known;
-    for (const LayerRow& one : AllLayers())
-      if (one.write) known.push_back(one.type);
-    what = "no such type of layer" + DidYouMean(type, known);
-  }
-  layer.Fail({"type"}, OrInputs(layer, what));
-}
-
 // Layers that only evaluate results.
 bool OnlyEvaluates(const std::string& type) {
   return type == "Silence" || type == "DetectionEvaluate";
@@ -57,13 +34,16 @@ void NoteUse(std::vector<size_t>* layers, size_t layer) {
 bool ReadsClasses(const Layer& layer, const std::string& blob) {
   const std::string& type = layer.def.type();
   if (OnlyEvaluates(type)) return true;
-  const bool loss = type == "SoftmaxWithLoss" || type == "Accuracy" || type == "HingeLoss" ||
+  const bool loss = type == "SoftmaxWithLoss" || type == "SoftmaxWithLossOHEM" ||
+                    type == "Accuracy" || type == "HingeLoss" ||
                     type == "MultinomialLogisticLoss" || type == "InfogainLoss";
   return loss && layer.def.bottom_size() > 1 && layer.def.bottom(1) == blob &&
          layer.def.bottom(0) != blob;
 }
 
-bool IsLoss(const Layer& layer) { return layer.def.type().ends_with("Loss"); }
+bool IsLoss(const Layer& layer) {
+  return layer.def.type().ends_with("Loss") || layer.def.type().ends_with("LossOHEM");
+}
 
 // Layers whose behaviour depends on the phase.
 bool DependsOnPhase(const std::string& type) {
@@ -92,9 +72,9 @@ void Merge(const Layer& layer, const proto::caffe::ParamSpec& spec, proto::caffe
 const LayerTable& AllLayers() {
   static const LayerTable rows = [] {
     LayerTable all;
-    for (const LayerTable& table :
-         {DataLayers(), VisionLayers(), ImageLayers(), ParameterLayers(), NormLayers(),
-          ElementLayers(), ShapeLayers(), DetectionLayers(), LossLayers(), RefusedLayers()})
+    for (const LayerTable& table : {DataLayers(), VisionLayers(), ImageLayers(), ParameterLayers(),
+                                    NormLayers(), ElementLayers(), ShapeLayers(), DetectionLayers(),
+                                    LossLayers(), MultiBoxLayers(), RefusedLayers()})
       all.insert(all.end(), table.begin(), table.end());
     std::sort(all.begin(), all.end(), [](const LayerRow& a, const LayerRow& b) {
       return std::string_view(a.type) < b.type;
@@ -133,11 +113,15 @@ NetWriter::NetWriter(const std::vector<Layer>& layers, const std::vector<Layer>&
   for (const std::vector<Layer>* some : {&layers_, &all_})
     for (const Layer& layer : *some)
       for (const std::string& top : layer.def.top()) taken_.insert(top);
+  // Inputs replace a layer that is not converted, so nothing reads its bottoms.
   for (size_t i = 0; i < layers_.size(); ++i) {
-    for (const std::string& bottom : layers_[i].def.bottom()) NoteUse(&uses_[bottom].read, i);
+    const bool reads = IsConverted(layers_[i].def.type());
+    for (const std::string& bottom : layers_[i].def.bottom())
+      if (reads) NoteUse(&uses_[bottom].read, i);
     for (const std::string& top : layers_[i].def.top()) NoteUse(&uses_[top].written, i);
   }
   for (const Layer& layer : all_) {
+    if (!IsConverted(layer.def.type())) continue;
     for (const std::string& bottom : layer.def.bottom())
       only_classes_.try_emplace(bottom, true).first->second &= ReadsClasses(layer, bottom);
   }
@@ -162,6 +146,13 @@ bool MayFuse(const Layer& first, const Layer& second) {
 
 WrittenNet NetWriter::Write() {
   for (const Layer& layer : layers_) CheckLayer(layer);
+  WriteLayers();
+  WriteOutputs();
+  WriteObjective();
+  return std::move(net_);
+}
+
+void NetWriter::WriteLayers() {
   CollectShared();
   for (at_ = 0; at_ < layers_.size(); ++at_) {
     if (written_[at_]) continue;
@@ -174,9 +165,6 @@ WrittenNet NetWriter::Write() {
       layer.Fail(error.message());
     }
   }
-  WriteOutputs();
-  WriteObjective();
-  return std::move(net_);
 }
 
 // Checks the fields of all types of layers.
@@ -209,38 +197,32 @@ void NetWriter::CollectShared() {
   }
 }
 
+// Refuses a layer whose type is not converted.
+void NetWriter::Refuse(const Layer& layer) const {
+  const std::string& type = layer.def.type();
+  if (type.empty()) layer.Fail("the layer has no type");
+  const LayerRow* row = RowOf(type);
+  std::string what = row ? fmt::format("not converted: {}", row->becomes) : "";
+  if (!row) {
+    std::vector<std::string> known;
+    for (const LayerRow& one : AllLayers())
+      if (one.write) known.push_back(one.type);
+    what = "no such type of layer" + DidYouMean(type, known);
+  }
+  layer.Fail({"type"}, OrInputs(layer, what));
+}
+
 void NetWriter::WriteLayer(const Layer& layer) {
   const LayerRow* row = RowOf(layer.def.type());
+  if (!pending_.empty()) ResolveGuesses(layer);
   if (!row || !row->write) {
-    if (!FeedResults(layer)) Refuse(layer, row);
+    if (!FeedResults(layer)) Refuse(layer);
     return;
   }
   StopGradients(layer);
   row->write(layer, *this);
   stopped_.clear();
   AddWeightedTops(layer);
-}
-
-// Feeds the tops that later layers read; false if the options do not give the dims of all of them.
-bool NetWriter::FeedResults(const Layer& layer) {
-  std::vector<int> fed;
-  for (int i = 0; i < layer.def.top_size(); ++i) {
-    const std::string& top = layer.def.top(i);
-    if (options_.shapes.count(top) > 0)
-      fed.push_back(i);
-    else if (IsRead(top))
-      return false;
-  }
-  for (const int i : fed)
-    Feed(layer, i, GivenDims(layer.def.top(i)), IsClassLabel(layer.def.top(i)));
-  return !fed.empty();
-}
-
-Dims NetWriter::GivenDims(const std::string& blob) const {
-  const Dims& given = options_.shapes.at(blob);
-  Dims dims = {-1};
-  dims.insert(dims.end(), given.begin() + (given.size() > 3 ? 1 : 0), given.end());
-  return dims;
 }
 
 // No gradient passes to a bottom with propagate_down: false.

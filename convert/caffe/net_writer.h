@@ -82,6 +82,7 @@ struct WriterOptions {
   std::map<std::string, Dims> shapes = {};
   bool test = false;     // the phase
   bool trained = false;  // the net has a loss, so fillers are used
+  bool guess = false;    // feeds blobs of unknown dims with guesses, to propose `shapes`
 };
 
 class NetWriter {
@@ -103,6 +104,10 @@ class NetWriter {
 
   // The dims that the options give, with an open batch.
   Dims GivenDims(const std::string& blob) const;
+  // The option "--shape=data:3x224x224,label:1" for all inputs of the net whose dims are not known.
+  std::string ShapeOption() const;
+  // Whether the dims of a fed top may be guessed; then it is fed.
+  bool FeedGuess(const Layer& layer, int top);
   // Adds a data entry for a fed top. Its first dim becomes -1.
   void Feed(const Layer& layer, int top, const Dims& dims, bool is_label = false);
   // The batch given by an Input's text; -1 for none. Parameters that cover the batch need it.
@@ -192,7 +197,12 @@ class NetWriter {
 
   void CheckLayer(const Layer& layer) const;
   void CollectShared();
+  void WriteLayers();
   void WriteLayer(const Layer& layer);
+  [[noreturn]] void Refuse(const Layer& layer) const;
+  std::string OrInputs(const Layer& layer, const std::string& what) const;
+  Dims GuessFor(const Layer& layer, int bottom, const Dims& other) const;
+  void ResolveGuesses(const Layer& layer);
   bool FeedResults(const Layer& layer);
   void StopGradients(const Layer& layer);
   void AddWeightedTops(const Layer& layer);
@@ -219,6 +229,9 @@ class NetWriter {
   std::set<std::string> own_;                       // names of parameters that are not shared
   // Bottoms without gradient of the current layer.
   std::map<int, Blob> stopped_;
+  std::set<std::string> pending_;        // fed blobs whose first reader decides about their dims
+  std::map<std::string, Dims> guesses_;  // of fed blobs
+  std::vector<std::string> wanted_;      // the blobs with guesses, in the order of the text
   std::vector<bool> written_;
   size_t at_ = 0;
   int64_t batch_ = 0;  // 0: not declared yet
@@ -228,6 +241,9 @@ class NetWriter {
 // a counterpart. `dims` are Caffe's.
 std::string InitializerText(const Layer& layer, const proto::caffe::FillerParameter& filler,
                             const Dims& dims);
+// The share of the elements that a gaussian filler draws: with `sparse`, as many inputs of each
+// weight on average, where the first dim counts the outputs; 1 for all elements.
+float DrawnShare(const proto::caffe::FillerParameter& filler, const Dims& dims);
 
 // A type of layer: a description of its conversion for docs/caffe.md, and the function that writes
 // it. An unsupported type has no function, and the description gives advice.
@@ -247,6 +263,7 @@ LayerTable ParameterLayers();
 LayerTable ElementLayers();
 LayerTable ShapeLayers();
 LayerTable LossLayers();
+LayerTable MultiBoxLayers();
 LayerTable RefusedLayers();
 // All types in alphabetical order.
 const LayerTable& AllLayers();

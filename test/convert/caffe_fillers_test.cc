@@ -57,9 +57,39 @@ TEST(CaffeFillers, NormalDeviations) {
   EXPECT_NEAR(DrawFiller("type: 'constant' value: 0.125").mean, 0.125, 1e-9);
 }
 
+// Each weight is drawn with the probability sparse / outputs, here 10 / 50.
+TEST(CaffeFillers, SparseNormals) {
+  TestNet net(OneLayer("dim: 1 dim: 400",
+                       "name: 'f' type: 'InnerProduct' bottom: 'data' top: 'f' "
+                       "inner_product_param { num_output: 50 weight_filler { type: 'gaussian' "
+                       "mean: 1 std: 0.5 sparse: 10 } }"));
+  double drawn = 0, mean = 0, square = 0;
+  for (const float w : net.scope.Get("f.w_0").span<float>()) {
+    if (w == 0) continue;
+    ++drawn;
+    mean += static_cast<double>(w);
+    square += static_cast<double>(w) * static_cast<double>(w);
+  }
+  mean /= drawn;
+  EXPECT_NEAR(drawn / 20000, 0.2, 0.012);
+  EXPECT_NEAR(mean, 1, 0.03);
+  EXPECT_NEAR(std::sqrt(square / drawn - mean * mean), 0.5, 0.02);
+  EXPECT_EQ(DrawFiller("type: 'gaussian' sparse: 0").most, 0);
+  EXPECT_NEAR(DrawFiller("type: 'gaussian' sparse: 50").deviation, 1, 0.05);
+}
+
+// As for weights: the first dim counts the outputs, so 5 of 20 rows' worth is drawn.
+TEST(CaffeFillers, SparseDummyData) {
+  TestNet net(
+      "layer { name: 'd' type: 'DummyData' top: 'd' dummy_data_param { shape { dim: 20 dim: 500 } "
+      "data_filler { type: 'gaussian' mean: 3 std: 0.5 sparse: 5 } } }");
+  const Tensor data = net.Run({}, "d");
+  const auto zeros = std::count(data.span<float>().begin(), data.span<float>().end(), 0.f);
+  EXPECT_NEAR(static_cast<double>(zeros) / 10000, 0.75, 0.02);
+}
+
 TEST(CaffeFillers, WhatHasNoCounterpartIsRefused) {
-  for (const char* filler :
-       {"type: 'gaussian' sparse: 3", "type: 'positive_unitball'", "type: 'gausian'"}) {
+  for (const char* filler : {"type: 'positive_unitball'", "type: 'gausian'"}) {
     const std::string error = ErrorOf([&] { DrawFiller(filler); });
     EXPECT_NE(error.find("layer 'f' (InnerProduct)"), std::string::npos) << error;
   }

@@ -38,7 +38,9 @@ TEST(CaffeInputs, ReplaceAPrivateDataLayer) {
   EXPECT_TRUE(Contains(error, "net.prototxt:1:19: layer 'd' (DenseImageData): not converted: "))
       << error;
   EXPECT_TRUE(Contains(error, "--shape=data:3x224x224,label:1")) << error;
-  EXPECT_EQ(Error(text, {.shapes = {{"data", {3, 4, 5}}}}), error);  // the label is read, too
+  // The label is read, too.
+  const std::string both = Error(text, {.shapes = {{"data", {3, 4, 5}}}});
+  EXPECT_TRUE(both.ends_with(": --shape=data:3x4x5,label:1")) << both;
   TestNet net(text, true, {.shapes = {{"data", {3, 4, 5}}, {"label", {1}}}});
   EXPECT_EQ(net.imported.train.labels, std::vector<std::string>{"label"});
   EXPECT_EQ(net.Run({{"data", Drawn({2, 3, 4, 5})}, {"label", Tensor::Of<int64_t>({2, 1}, {0, 1})}},
@@ -60,7 +62,7 @@ TEST(CaffeInputs, ReplaceACodedLayer) {
       Fc("rois");
   const std::string error = Error(text);
   EXPECT_TRUE(Contains(error, "layer 'p' (Python): not converted: its code is Python")) << error;
-  EXPECT_TRUE(Contains(error, "--shape=rois:3x224x224")) << error;
+  EXPECT_TRUE(error.ends_with(": --shape=rois:5")) << error;
   const ImportedNet net = Import(text, {.shapes = {{"rois", {5}}}});
   EXPECT_EQ(net.test.inputs, (std::vector<std::string>{"x", "rois"}));
   EXPECT_TRUE(Contains(Error("layer { name: 'm' type: 'Mine' top: 'y' } " + Fc("y")),
@@ -73,6 +75,103 @@ TEST(CaffeInputs, ReplaceDataOfUnknownSize) {
   EXPECT_TRUE(Contains(Error(text), "--shape=y:3x224x224"));
   for (const Dims& dims : {Dims{3, 8, 9}, Dims{2, 3, 8, 9}})
     EXPECT_TRUE(Contains(Import(text, {.shapes = {{"y", dims}}}).text, "shape: [-1, 3, 8, 9]"));
+}
+
+std::string Layer(const std::string& type, const std::vector<std::string>& bottoms,
+                  const std::vector<std::string>& tops, const std::string& more = "") {
+  std::string text = "layer { name: '" + tops[0] + "' type: '" + type + "'";
+  for (const std::string& bottom : bottoms) text += " bottom: '" + bottom + "'";
+  for (const std::string& top : tops) text += " top: '" + top + "'";
+  return text + " " + more + " } ";
+}
+
+// Shapes as --shape gives them.
+std::map<std::string, Dims> Proposed(const std::string& error) {
+  std::map<std::string, Dims> shapes;
+  const size_t begin = error.find("--shape=");
+  std::string left = begin == std::string::npos ? "" : error.substr(begin + 8) + ",";
+  while (!left.empty()) {
+    const size_t end = left.find(','), colon = left.rfind(':', end);
+    Dims& dims = shapes[left.substr(0, colon)];
+    for (size_t at = colon; at < end; at = std::min(left.find('x', at + 1), end))
+      dims.push_back(std::stoll(left.substr(at + 1)));
+    left = left.substr(end + 1);
+  }
+  return shapes;
+}
+
+// The message names every input that the net needs, with dims that its readers take; typed as it
+// stands, it converts the net.
+TEST(CaffeInputs, TheProposalIsWhole) {
+  const std::string conv = "convolution_param { num_output: 6 kernel_size: 3 pad: 1 } ";
+  const std::string text =
+      Layer("Python", {}, {"data", "im_info", "gt_boxes"}) +
+      Layer("Convolution", {"data"}, {"maps"}, conv) +
+      Layer("Python", {"maps", "im_info", "gt_boxes"}, {"seg", "targets", "inside", "outside"}) +
+      Layer("SoftmaxWithLoss", {"maps", "seg"}, {"seg_loss"}) +
+      Layer("SmoothL1Loss", {"maps", "targets", "inside", "outside"}, {"box_loss"}) +
+      Layer("Mine", {"maps"}, {"rois", "ids"}) +
+      Layer("ROIPooling", {"maps", "rois"}, {"pool"},
+            "roi_pooling_param { pooled_w: 2 pooled_h: 2 spatial_scale: 1 }") +
+      Layer("InnerProduct", {"pool"}, {"score"}, "inner_product_param { num_output: 5 }") +
+      Layer("SoftmaxWithLoss", {"score", "ids"}, {"loss"}) +
+      Layer("Python", {"score", "ids"}, {"counted"});
+  const std::string error = Error(text);
+  EXPECT_TRUE(
+      error.ends_with("--shape=data:3x224x224,seg:1x224x224,targets:6x224x224,inside:6x224x"
+                      "224,outside:6x224x224,rois:5,ids:1,counted:1"))
+      << error;
+  const ImportedNet net = Import(text, {.shapes = Proposed(error)});
+  EXPECT_EQ(net.train.inputs, (std::vector<std::string>{"data", "seg", "targets", "inside",
+                                                        "outside", "rois", "ids"}));
+  EXPECT_EQ(net.train.labels, (std::vector<std::string>{"seg", "ids"}));
+  EXPECT_TRUE(std::any_of(net.notes.begin(), net.notes.end(), [](const std::string& note) {
+    return Contains(note, "layer 'counted' (Python) is left out");
+  }));
+}
+
+TEST(CaffeInputs, TheProposalOfDataOfUnknownSize) {
+  const std::string text =
+      Layer("Data", {}, {"pairs"}, "data_param { source: 'mine' }") +
+      Layer("Data", {}, {"map"}, "data_param { source: 'maps' }") +
+      Layer("HDF5Data", {}, {"t"}, "hdf5_data_param { source: 'h' }") +
+      Layer("Slice", {"pairs"}, {"a", "b"}, "slice_param { slice_point: 4 }") + Fc("a") +
+      Layer("Convolution", {"b"}, {"c"}, "convolution_param { num_output: 3 kernel_size: 1 }") +
+      Layer("EuclideanLoss", {"f", "t"}, {"l"}) + Layer("SoftmaxWithLoss", {"c", "map"}, {"s"});
+  const std::string error = Error(text);
+  EXPECT_TRUE(error.ends_with("give it: --shape=pairs:8x224x224,map:1x224x224,t:2")) << error;
+  EXPECT_EQ(Import(text, {.shapes = Proposed(error)}).train.labels,
+            std::vector<std::string>{"map"});
+}
+
+// As many channels as the first convolution takes.
+TEST(CaffeInputs, TheProposalFitsGroups) {
+  const auto check = [](const std::string& type, const std::string& param, const char* option) {
+    const std::string text = Layer("Python", {}, {"x"}) + Layer(type, {"x"}, {"c"},
+                                                                "convolution_param { num_output: 8 "
+                                                                "kernel_size: 3 " +
+                                                                    param + " }");
+    const std::string error = Error(text);
+    EXPECT_TRUE(error.ends_with(option)) << error;
+    Import(text, {.shapes = Proposed(error)});
+  };
+  check("Convolution", "group: 4", "--shape=x:4x224x224");
+  check("Convolution", "group: 2", "--shape=x:4x224x224");
+  check("Convolution", "", "--shape=x:3x224x224");
+  check("Deconvolution", "group: 8", "--shape=x:8x224x224");
+  check("DepthwiseConvolution", "", "--shape=x:8x224x224");
+}
+
+// A name that the option cannot have is not proposed, and one that a shell would split is quoted.
+TEST(CaffeInputs, TheProposalIsAnOption) {
+  for (const char* name : {"we:ird,na me", "it\\'s", "a\\nb"}) {
+    const std::string error = Error(Layer("Python", {}, {name}) + Fc(name));
+    EXPECT_FALSE(Contains(error, "--shape=")) << error;
+    EXPECT_TRUE(Contains(error, "with --shape, which cannot name the blob ")) << error;
+    EXPECT_TRUE(Contains(error, "first rename it in the text")) << error;
+  }
+  const std::string error = Error(Layer("Python", {}, {"na me"}) + Fc("na me"));
+  EXPECT_TRUE(error.ends_with("--shape='na me:3x224x224'")) << error;
 }
 
 TEST(CaffeInputs, SsdsDataHasTheSizeOfItsPictures) {

@@ -175,4 +175,104 @@ TEST(CaffeJob, GradientsThatCaffeForcesAreRefused) {
   EXPECT_NO_THROW(SmallJob().Import("", net));
 }
 
+// --- BVLC's siamese net and autoencoder, small ---
+
+Ran RunOn(const NamedTensors& rows, const std::string& solver, const std::string& net) {
+  TemporaryDirectory directory;
+  WriteNpz(rows, directory.File("rows.npz"));
+  ImportOptions options;
+  for (const char* part : {"train", "test"}) options.data[part] = directory.File("rows.npz");
+  const std::string text = "lr_policy: 'fixed' display: 1 " + solver + " net_param { " + net + " }";
+  JobConfig job =
+      ParseJobText(ImportSolverText(text, directory.File("s.prototxt"), options, "").text, "job");
+  job.output_dir = directory.File("out");
+  job.snapshot_dir = "";
+  Ran ran;
+  TrainCallbacks callbacks;
+  callbacks.on_step = [&](const StepReport& report) { ran.losses.push_back(report.loss); };
+  callbacks.on_eval = [&](const EvalReport& report) { ran.tests[report.set] = report.values; };
+  ran.result = RunJob(job, {}, callbacks);
+  return ran;
+}
+
+// Pairs of pictures in two channels: a slice for each of two layers that share their weights.
+TEST(CaffeJob, SiameseNetsShareTheirWeights) {
+  constexpr int64_t kRows = 4, kPixels = 6;
+  Tensor pairs(DType::kFloat32, {kRows, 2, 2, 3});
+  for (int64_t i = 0; i < pairs.numel(); ++i)
+    pairs.data<float>()[i] = static_cast<float>((i * 7) % 11) / 5;
+  const Tensor similar = Numbers({kRows, 1}, {1, 0, 1, 0});
+  const auto tower = [](const std::string& name, const std::string& bottom) {
+    return Fc(name, bottom, 1, 0.1, "param { name: 'w' lr_mult: 1 }");
+  };
+  const Ran ran = RunOn(
+      {{"pair", pairs}, {"sim", similar}}, "base_lr: 0.5 max_iter: 1",
+      "layer { name: 'd' type: 'Data' top: 'pair' top: 'sim' data_param { source: 'pairs' "
+      "batch_size: 4 } } layer { name: 's' type: 'Slice' bottom: 'pair' top: 'a' top: 'b' "
+      "slice_param { slice_dim: 1 slice_point: 1 } } " +
+          tower("f", "a") + tower("g", "b") +
+          "layer { name: 'l' type: 'ContrastiveLoss' bottom: 'f' bottom: 'g' bottom: 'sim' top: "
+          "'loss' contrastive_loss_param { margin: 1 } }");
+  std::vector<double> weights(kPixels, 0.1);
+  double loss = 0;
+  for (int64_t r = 0; r < kRows; ++r) {
+    const auto difference = [&](int64_t k) {
+      const float* row = pairs.data<float>() + r * 2 * kPixels;
+      return static_cast<double>(row[k]) - static_cast<double>(row[kPixels + k]);
+    };
+    double d = 0;
+    for (int64_t k = 0; k < kPixels; ++k) d += 0.1 * difference(k);
+    const double gap = std::max(1 - std::abs(d), 0.0);
+    const bool same = r % 2 == 0;
+    loss += (same ? d * d : gap * gap) / (2 * kRows);
+    for (int64_t k = 0; k < kPixels; ++k) {
+      const double slope = same ? d : d > 0 ? -gap : gap;
+      weights[static_cast<size_t>(k)] -= 0.5 * slope * difference(k) / kRows;
+    }
+  }
+  ASSERT_EQ(ran.losses.size(), 1u);
+  EXPECT_NEAR(ran.losses[0], loss, 1e-6);
+  const Tensor& trained = ran.result.scope.Get("w");
+  for (int64_t k = 0; k < kPixels; ++k) {
+    EXPECT_NEAR(static_cast<double>(trained.data<float>()[k]), weights[static_cast<size_t>(k)],
+                1e-6);
+  }
+}
+
+// Sparse weights, two losses of which one is only shown, and tests on both parts of the data.
+TEST(CaffeJob, AutoencodersWithSparseWeights) {
+  Tensor rows(DType::kFloat32, {8, 1, 4, 4});
+  for (int64_t i = 0; i < rows.numel(); ++i)
+    rows.data<float>()[i] = static_cast<float>((i * 13) % 17) / 16;
+  const auto data = [](const std::string& rule) {
+    return "layer { name: 'd' type: 'Data' top: 'data' include { " + rule +
+           " } data_param { source: 'x' batch_size: 4 } } ";
+  };
+  const auto fc = [](const std::string& name, const std::string& bottom, int size) {
+    return fmt::format(
+        "layer {{ name: '{0}' type: 'InnerProduct' bottom: '{1}' top: '{0}' inner_product_param "
+        "{{ num_output: {2} weight_filler {{ type: 'gaussian' std: 1 sparse: 4 }} bias_filler {{ "
+        "type: 'constant' value: 0 }} }} }} ",
+        name, bottom, size);
+  };
+  const Ran ran = RunOn(
+      {{"data", rows}},
+      "base_lr: 0.05 max_iter: 20 test_state { stage: 'test-on-train' } test_iter: 2 test_state { "
+      "stage: 'test-on-test' } test_iter: 2 test_interval: 10 test_compute_loss: true",
+      data("phase: TRAIN") + data("phase: TEST stage: 'test-on-train'") +
+          data("phase: TEST stage: 'test-on-test'") +
+          "layer { name: 'flat' type: 'Flatten' bottom: 'data' top: 'flat' } " +
+          fc("code", "data", 12) +
+          "layer { name: 'c' type: 'Sigmoid' bottom: 'code' top: 'coded' } " +
+          fc("decode", "coded", 16) +
+          "layer { name: 'l' type: 'SigmoidCrossEntropyLoss' bottom: 'decode' bottom: 'flat' top: "
+          "'cross' loss_weight: 1 } layer { name: 'p' type: 'Sigmoid' bottom: 'decode' top: 'out' "
+          "} layer { name: 'e' type: 'EuclideanLoss' bottom: 'out' bottom: 'flat' top: 'squares' "
+          "loss_weight: 0 }");
+  ASSERT_EQ(ran.losses.size(), 20u);
+  EXPECT_LT(ran.losses.back(), 0.9 * ran.losses.front());
+  EXPECT_EQ(ran.tests.size(), 2u);
+  EXPECT_EQ(ran.tests.count("test-on-test"), 1u);
+}
+
 }  // namespace coracle::caffe::caffe_job_test

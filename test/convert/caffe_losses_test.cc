@@ -115,6 +115,42 @@ TEST(CaffeLosses, AccuracyOfScoresAndOfImages) {
             0.5);
 }
 
+// A second top: the accuracy of each class; a class that is ignored or has no position gets 0.
+TEST(CaffeLosses, AccuracyOfEachClass) {
+  const auto check = [](const std::string& param, double all, const std::vector<double>& each) {
+    TestNet net(
+        "layer { name: 'i' type: 'Input' top: 'x' top: 'y' input_param { shape { dim: 1 dim: 4 "
+        "dim: 1 dim: 5 } shape { dim: 1 dim: 1 dim: 1 dim: 5 } } } layer { name: 'a' type: "
+        "'Accuracy' bottom: 'x' bottom: 'y' top: 'all' top: 'each' " +
+        param + " }");
+    // The largest scores are of the classes 0, 1, 1, 2, 0.
+    Tensor scores(DType::kFloat32, {1, 4, 1, 5});
+    const std::vector<int64_t> best = {0, 1, 1, 2, 0};
+    for (int64_t i = 0; i < 20; ++i)
+      scores.data<float>()[i] = best[static_cast<size_t>(i % 5)] == i / 5 ? 2.f : -1.f;
+    const std::map<std::string, Tensor> feeds = {
+        {"x", scores},
+        {"y", Tensor::Of<int64_t>({1, 1, 1, 5}, std::vector<int64_t>{0, 1, 0, 2, 2})}};
+    ExpectNear(net.Run(feeds, "all"), {all}, 1e-6);
+    ExpectNear(net.Run(feeds, "each"), each, 1e-6);
+  };
+  check("", 0.6, {0.5, 1, 0.5, 0});
+  check("accuracy_param { ignore_label: 2 }", 2. / 3, {0.5, 1, 0, 0});
+  check("accuracy_param { ignore_label: 255 }", 0.6, {0.5, 1, 0.5, 0});
+}
+
+TEST(CaffeLosses, TopKNamesWhatItIsNotConvertedWith) {
+  const auto check = [](const std::string& text, const std::string& cause) {
+    const std::string error = ErrorOf([&] { Import(text); });
+    EXPECT_NE(error.find("top_k 2 is not converted with " + cause), std::string::npos) << error;
+  };
+  const std::string with = "type: 'Accuracy' accuracy_param { top_k: 2 ";
+  check(WithLoss("dim: 2 dim: 3", "dim: 2", "top: 'each' " + with + "}"), "a second top");
+  check(WithLoss("dim: 2 dim: 3", "dim: 2", with + "ignore_label: 1 }"), "ignore_label");
+  check(WithLoss("dim: 1 dim: 3 dim: 1 dim: 2", "dim: 1 dim: 1 dim: 1 dim: 2", with + "}"),
+        "scores that are not [N, classes]");
+}
+
 TEST(CaffeLosses, SeveralLossesAreWeightedAndSummed) {
   const std::string text = WithLoss("dim: 2 dim: 3", "dim: 2", "type: 'SoftmaxWithLoss'") +
                            "layer { name: 'k' type: 'SoftmaxWithLoss' bottom: 'x' bottom: 'y' top: "

@@ -287,6 +287,7 @@ constexpr OpHint kOther[] = {
     {"expand_v2", "X:a", "", Expanding},
     {"tile", "X:a", "", Tiling},
     {"cast", "X:a", "", Casting},
+    {"view_dtype", "X:a", "dtype=0|2|3|5|6|20"},
     {"assign_value", "", "", Values},
     {"reduce_max reduce_min reduce_sum reduce_mean reduce_prod", "X:n[a,b]",
      "dim=[0]|[1]|[-1]|[0,1] in_dtype=-1 out_dtype=-1"},
