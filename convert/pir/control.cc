@@ -4,6 +4,8 @@
 #include <coracle/framework/op/check/block_use.h>
 #include <fmt/format.h>
 
+#include <unordered_set>
+
 namespace coracle::pir {
 namespace {
 
@@ -129,15 +131,17 @@ Carried StartCarried(ProgramBuilder& builder, const Op& op, size_t i) {
 // Writes the values of the next turn. All are read before the first is written.
 void EndTurn(ProgramBuilder& builder, const Op& op, const std::vector<ValuePtr>& next,
              const std::vector<Carried>& carried, VarDesc& condition) {
+  std::unordered_set<std::string> replaced;
+  for (const Carried& c : carried)
+    if (c.var) replaced.insert(c.name);
   std::vector<std::string> from;
   for (const ValuePtr& value : next) {
     if (!value) builder.Refuse(op, "the body gives no value for a carried value");
     std::string name = builder.VarOf(op, value);
     const size_t i = from.size();
     const bool same = i > 0 && carried[i - 1].name == name;
-    bool other = false;
-    for (const Carried& c : carried) other = other || (c.var && c.name == name);
-    if (other && !same) name = builder.writer().Make("assign", {{"X", {name}}}).name();
+    if (!same && replaced.count(name) > 0)
+      name = builder.writer().Make("assign", {{"X", {name}}}).name();
     from.push_back(std::move(name));
   }
   for (size_t i = 0; i < carried.size(); ++i) {

@@ -7,21 +7,28 @@
 
 namespace coracle::pir {
 
-std::optional<InPlace> InPlaceOf(const Op& op) {
-  if (!op.name.starts_with("pd_op.") || !op.name.ends_with('_')) return std::nullopt;
-  // Source: the key `inplace` of Paddle's ops.yaml. All others write into their first operand.
-  static const std::unordered_map<std::string, InPlace> others = {
-      {"assign_out", {1, 0}}, {"where", {1, 0}}, {"rnn", {4, 1}}};
+std::vector<InPlace> InPlaceOf(const Op& op) {
+  if (!op.name.starts_with("pd_op.") || !op.name.ends_with('_')) return {};
+  // Source: the keys `inplace` and `view` of Paddle's ops.yaml and static_ops.yaml. All others
+  // write their first result into their first operand.
+  static const std::vector<InPlace> quantize = {{1, 3}, {3, 2}, {4, 1}};  // scale, accum, state
+  static const std::unordered_map<std::string, std::vector<InPlace>> others = {
+      {"assign_out", {{1, 0}}},
+      {"dequantize_linear", quantize},
+      {"quantize_linear", quantize},
+      {"rnn", {{4, 1}}},
+      {"where", {{1, 0}}}};
   const std::string name = op.ShortName();
-  if (name == "array_write") return std::nullopt;
+  if (name == "array_write") return {};
   const Row* row = FindRow(name);
-  if (row && std::string_view(row->outputs).find('=') != std::string_view::npos)
-    return std::nullopt;
+  if (row && std::string_view(row->outputs).find('=') != std::string_view::npos) return {};
   const auto found = others.find(name);
-  const InPlace pair = found == others.end() ? InPlace{} : found->second;
-  if (pair.operand >= op.operands.size() || pair.result >= op.results.size()) return std::nullopt;
-  if (op.operands[pair.operand] == 0 || op.results[pair.result].id == 0) return std::nullopt;
-  return pair;
+  std::vector<InPlace> pairs = found == others.end() ? std::vector<InPlace>(1) : found->second;
+  std::erase_if(pairs, [&](const InPlace& pair) {
+    return pair.operand >= op.operands.size() || pair.result >= op.results.size() ||
+           op.operands[pair.operand] == 0 || op.results[pair.result].id == 0;
+  });
+  return pairs;
 }
 
 InPlacePlan::InPlacePlan(const Block& program) {
@@ -115,8 +122,9 @@ void InPlacePlan::NoteOp(const Op& op) {
     Attribute number = int64_t{0};
     if (!index || ConvertAttribute(*index, AttrType::kLong, &number))
       items_.push_back({{op.operands[0], std::get<int64_t>(number)}, op.results[0].id});
-  } else if (const auto pair = InPlaceOf(op)) {
-    changes_.push_back({&op, time_, op.operands[pair->operand], op.results[pair->result].id});
+  } else {
+    for (const InPlace& pair : InPlaceOf(op))
+      changes_.push_back({&op, time_, op.operands[pair.operand], op.results[pair.result].id});
   }
 }
 

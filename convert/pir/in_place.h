@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -20,9 +19,9 @@ struct InPlace {
   size_t result = 0;
 };
 
-// nullopt for an op that does not work in place, and for one whose row or function says what it
+// None for an op that does not work in place, and for one whose row or function says what it
 // updates (batch_norm_, array_write_).
-std::optional<InPlace> InPlaceOf(const Op& op);
+std::vector<InPlace> InPlaceOf(const Op& op);
 
 // Which values of a program must share a variable, since an op changes one of them in place and
 // another one is read later. Takes linear time for each level of nested loops.

@@ -46,6 +46,12 @@ std::optional<double> KnownNumber(const ValuePtr& value);
 Attribute ConvertTo(const ProgramBuilder& builder, const Op& op, const std::string& name,
                     const Attribute& value, AttrType type, bool saturate = false);
 
+// Ops that are composed of simpler ones.
+void ReadLerp(ProgramBuilder& builder, const Op& op);
+void ReadRepeatInterleave(ProgramBuilder& builder, const Op& op);
+void ReadSwiglu(ProgramBuilder& builder, const Op& op);
+void ReadTakeAlongAxis(ProgramBuilder& builder, const Op& op);
+
 // Blocks: if and while.
 void ReadIf(ProgramBuilder& builder, const Op& op);
 void ReadWhile(ProgramBuilder& builder, const Op& op);

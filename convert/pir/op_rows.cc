@@ -49,6 +49,8 @@ const std::vector<Row>& Elementwise() {
       {"bitwise_and", "bitwise_and", "X Y", "Out"},
       {"bitwise_or", "bitwise_or", "X Y", "Out"},
       {"bitwise_xor", "bitwise_xor", "X Y", "Out"},
+      {"bitwise_left_shift", "bitwise_left_shift", "X Y", "Out"},
+      {"bitwise_right_shift", "bitwise_right_shift", "X Y", "Out"},
       {"equal_all", "equal_all", "X Y", "Out"},
       {"allclose", "allclose", "Input Other =rtol:Rtol =atol:Atol", "Out"},
       {"atan2", "atan2", "X1 X2", "Out"},
@@ -91,8 +93,11 @@ const std::vector<Row>& Elementwise() {
       {"memcpy_h2d", "assign", "X", "Out", "!dst_place_type"},
       {"memcpy_d2h", "assign", "X", "Out", "!dst_place_type"},
       {"npu_identity", "assign", "X", "Out", "!format"},
+      {"depend", "assign", "X _", "Out"},
+      {"shadow_feed", "assign", "X", "Out", "!dst_place_type"},
       {"fill", "fill_any_like", "X =value", "Out"},
       {"full_like", "fill_any_like", "X =value", "Out"},
+      {"empty_like", "fill_any_like", "X", "Out", "+value=0"},
   };
   return rows;
 }
@@ -131,6 +136,7 @@ const std::vector<Row>& Layers() {
       {"lrn", "lrn", "X", "Out MidOut"},
       {"norm", "norm", "X", "Out Norm", "!is_test"},
       {"p_norm", "p_norm", "X", "Out"},
+      {"frobenius_norm", "frobenius_norm", "X =axis>dim", "Out"},
       {"affine_channel", "affine_channel", "X Scale Bias", "Out"},
       {"spectral_norm", "spectral_norm", "Weight U V", "Out"},
       {"embedding", "lookup_table_v2", "Ids W", "Out", "sparse>is_sparse"},
@@ -150,6 +156,7 @@ const std::vector<Row>& Layers() {
       {"pad3d", "pad3d", "X =paddings:Paddings", "Out", "pad_value>value"},
       {"pixel_shuffle", "pixel_shuffle", "X", "Out"},
       {"shuffle_channel", "shuffle_channel", "X", "Out"},
+      {"channel_shuffle", "shuffle_channel", "X", "Out", "groups>group data_format==NCHW"},
       {"temporal_shift", "temporal_shift", "X", "Out"},
       {"unfold", "unfold", "X", "Y"},
       {"rnn", "rnn", "Input PreState WeightList SequenceLength _", "Out _ State Reserve"},
@@ -170,6 +177,7 @@ const std::vector<Row>& Layers() {
 const std::vector<Row>& Shapes() {
   static const std::vector<Row> rows = {
       {"reshape", "reshape2", "X =shape:Shape:ShapeTensor", "Out"},
+      {"view_shape", "reshape2", "X", "Out", "dims>shape"},
       {"flatten", "flatten_contiguous_range", "X", "Out"},
       {"squeeze", "squeeze2", "X =axis>axes", "Out"},
       {"unsqueeze", "unsqueeze2", "X =axis>axes:AxesTensor:AxesTensorList", "Out"},
@@ -223,6 +231,7 @@ const std::vector<Row>& Shapes() {
       {"gaussian", "gaussian_random", "=shape:ShapeTensor:ShapeTensorList", "Out"},
       {"uniform", "uniform_random", "=shape:ShapeTensor:ShapeTensorList =min =max", "Out"},
       {"randint", "randint", "=shape:ShapeTensor:ShapeTensorList", "Out"},
+      {"truncated_gaussian_random", "truncated_gaussian_random", "", "Out", "a==-2 b==2"},
       {"randperm", "randperm", "", "Out"},
       {"multinomial", "multinomial", "X =num_samples", "Out"},
       {"partial_concat", "partial_concat", "X", "Out"},
@@ -243,6 +252,7 @@ const std::vector<Row>& Shapes() {
       {"inverse", "inverse", "Input", "Output"},
       {"cholesky", "cholesky", "X", "Out"},
       {"print", "print", "In", "Out"},
+      {"assert", "assert", "Cond Data", ""},
   };
   return rows;
 }
@@ -304,6 +314,8 @@ const std::vector<Row>& Detection() {
       {"fake_quantize_dequantize_moving_average_abs_max",
        "fake_quantize_dequantize_moving_average_abs_max", "X InScale InAccum InState",
        "Out OutScale=InScale OutState=InState OutAccum=InAccum"},
+      {"moving_average_abs_max_scale", "moving_average_abs_max_scale", "X InAccum InState",
+       "Out OutScale OutState=InState OutAccum=InAccum"},
       {"fake_dequantize_max_abs", "fake_dequantize_max_abs", "X Scale", "Out"},
       {"fake_channel_wise_dequantize_max_abs", "fake_channel_wise_dequantize_max_abs", "X Scales",
        "Out"},

@@ -26,6 +26,15 @@ std::string TextOf(const Op& op, const char* attr) {
   return text ? *text : "";
 }
 
+// Programs that are no inference programs name their outputs by builtin.shadow_output.
+bool IsOutput(const Op& op) {
+  return op.name == "pd_op.fetch" || op.name == "builtin.shadow_output";
+}
+
+std::string OutputName(const Op& op) {
+  return TextOf(op, op.name == "pd_op.fetch" ? "name" : "output_name");
+}
+
 VarMeta MetaOf(const Type& type) {
   const bool array = type.kind == Type::Kind::kArray;
   return {array ? VarType::kLoDTensorArray : VarType::kLoDTensor, type.dtype, type.shape, 0};
@@ -106,8 +115,8 @@ ProgramDesc ProgramBuilder::Build(const Block& block) {
 // A fetched value has the name of its fetch op, by which users know it.
 void ProgramBuilder::NameFetches(const Block& block) {
   for (const Op& op : block.ops) {
-    if (op.name != "pd_op.fetch" || op.operands.size() != 1) continue;
-    const std::string name = TextOf(op, "name");
+    if (!IsOutput(op) || op.operands.size() != 1) continue;
+    const std::string name = OutputName(op);
     if (!name.empty() && !IsShared(op.operands[0])) fetch_names_.emplace(op.operands[0], name);
   }
 }
@@ -125,7 +134,7 @@ std::vector<ValuePtr> ProgramBuilder::ReadOps(const Block& block) {
         return values;
       }
       ReadOp(op);
-      if (const auto pair = InPlaceOf(op)) WriteBack(op, *pair);
+      for (const InPlace& pair : InPlaceOf(op)) WriteBack(op, pair);
       if (!op.layer.empty()) {
         for (size_t k = before; k < writer_.block().NumOps(); ++k)
           writer_.block().op(k).SetAttr(kOpNamescopeAttr, op.layer);
@@ -141,7 +150,7 @@ std::vector<ValuePtr> ProgramBuilder::ReadOps(const Block& block) {
 void ProgramBuilder::ReadOp(const Op& op) {
   if (op.name == "builtin.parameter") return AddParameter(op);
   if (op.name == "pd_op.data" || op.name == "pd_op.feed") return AddInput(op);
-  if (op.name == "pd_op.fetch") return AddOutput(op);
+  if (IsOutput(op)) return AddOutput(op);
   if (ReadSpecial(*this, op)) return;
   if (!op.name.starts_with("pd_op.")) Refuse(op, "no op of this dialect is known");
   if (!op.blocks.empty()) Refuse(op, "no counterpart of an op with blocks of its own");
@@ -300,7 +309,7 @@ void ProgramBuilder::AddOutput(const Op& op) {
   if (!value) Refuse(op, "it names no value");
   if (&writer_.block() != &program_.Root()) Refuse(op, "an output of an inner block");
   std::string var = VarOf(op, value);
-  const std::string wanted = TextOf(op, "name");
+  const std::string wanted = OutputName(op);
   // A parameter or an input keeps its name, and a value that is fetched twice has one already.
   // A later op may change a shared value.
   const bool copy = IsShared(op.operands[0]);

@@ -1,6 +1,7 @@
 // Ops that no row of the table can describe.
 
 #include <coracle/convert/narrow.h>
+#include <coracle/convert/pir/op_access.h>
 #include <coracle/convert/pir/op_reader.h>
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
@@ -12,41 +13,6 @@ namespace coracle::pir {
 namespace {
 
 using SpecialFn = void (*)(ProgramBuilder&, const Op&);
-
-// --- attributes ---
-
-template <class T>
-T Get(const ProgramBuilder& builder, const Op& op, const char* name, const T& otherwise) {
-  const Attribute* value = op.Find(name);
-  if (!value) return otherwise;
-  return std::get<T>(ConvertTo(builder, op, name, *value, AttrTypeOf<T>()));
-}
-
-std::vector<int64_t> GetInts(const ProgramBuilder& builder, const Op& op, const char* name) {
-  return Get<std::vector<int64_t>>(builder, op, name, {});
-}
-
-// Refuses attributes other than these, so that none is lost.
-void AllowAttrs(const ProgramBuilder& builder, const Op& op,
-                std::initializer_list<std::string_view> known) {
-  for (const Attr& attr : op.attrs) {
-    if (std::find(known.begin(), known.end(), attr.name) != known.end()) continue;
-    builder.Refuse(op, fmt::format("the attribute {} = {} is unknown", Quote(attr.name),
-                                   ToString(attr.value)));
-  }
-}
-
-ValuePtr Needed(const ProgramBuilder& builder, const Op& op, size_t i) {
-  ValuePtr value = builder.Operand(op, i);
-  if (!value) builder.Refuse(op, fmt::format("operand {} is absent", i));
-  return value;
-}
-
-const Result& OnlyResult(const ProgramBuilder& builder, const Op& op) {
-  if (op.results.size() != 1)
-    builder.Refuse(op, fmt::format("it has {} results, not one", op.results.size()));
-  return op.results[0];
-}
 
 // A variable of the value with this element type.
 std::string Cast(ProgramBuilder& builder, const Op& op, const ValuePtr& value, DType dtype) {
@@ -338,6 +304,12 @@ void ReadSoftmaxMask(ProgramBuilder& builder, const Op& op) {
   builder.Append(op, "softmax", {{"X", {sum}}}, {{"Out", 0}}, {{"axis", int32_t{-1}}});
 }
 
+// A list that passes on.
+void ReadShadowFeedTensors(ProgramBuilder& builder, const Op& op) {
+  AllowAttrs(builder, op, {"dst_place_type"});
+  builder.Define(op, OnlyResult(builder, op), Needed(builder, op, 0));
+}
+
 // set_value(x, starts, ends, steps) and set_value_with_tensor(x, values, starts, ends, steps).
 void ReadSetValue(ProgramBuilder& builder, const Op& op) {
   AllowAttrs(builder, op,
@@ -438,6 +410,12 @@ const std::unordered_map<std::string, SpecialFn>& Specials() {
       {"pd_op.deformable_conv", ReadDeformableConv},
       {"pd_op.flash_attn", ReadFlashAttention},
       {"pd_op.fused_softmax_mask", ReadSoftmaxMask},
+      {"pd_op.lerp", ReadLerp},
+      {"pd_op.lerp_", ReadLerp},
+      {"pd_op.repeat_interleave", ReadRepeatInterleave},
+      {"pd_op.shadow_feed_tensors", ReadShadowFeedTensors},
+      {"pd_op.swiglu", ReadSwiglu},
+      {"pd_op.take_along_axis", ReadTakeAlongAxis},
       {"pd_op.set_value", ReadSetValue},
       {"pd_op.set_value_", ReadSetValue},
       {"pd_op.set_value_with_tensor", ReadSetValue},
