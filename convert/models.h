@@ -1,7 +1,7 @@
 #pragma once
 // Models in other formats: ONNX models as programs, inference programs as ONNX models, and programs
-// of Paddle 3 (PIR) as programs. docs/onnx.md, docs/onnx_export.md and docs/pir.md list the op
-// types.
+// of Paddle 3 (PIR) as programs. The op types are listed in docs/onnx.md, docs/onnx_export.md and
+// docs/pir.md.
 
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/program.h>
@@ -68,6 +68,9 @@ struct OnnxExportOptions {
   // A larger model keeps its parameters in the file PATH.data in the same folder. Protobuf's own
   // limit is 2 GiB.
   uint64_t max_model_bytes = uint64_t{2'000'000'000};
+  // The model takes one sequence a run: all rows of a tensor that has LoD in the program. Ops on
+  // sequences are refused without it.
+  bool one_sequence = false;
 };
 
 // Writes `program` to `path` as an ONNX model with its parameters, whose elements are not copied.

@@ -18,7 +18,7 @@ void ExportOnnx(const std::string& path, const ProgramDesc& program, const Scope
     ThrowInvalid(fmt::format("ONNX export: the opset must lie between {} and {}, got {}",
                              kLeastOnnxOpset, kLatestOnnxOpset, options.opset));
   }
-  onnx::ProgramExporter exporter(program, parameters, options.opset);
+  onnx::ProgramExporter exporter(program, parameters, options.opset, options.one_sequence);
   onnx::Graph& graph = exporter.Run();
   auto& model = graph.model();
   model.set_ir_version(IrVersionOf(options.opset));
@@ -32,6 +32,11 @@ void ExportOnnx(const std::string& path, const ProgramDesc& program, const Scope
     auto& ml = *model.add_opset_import();
     ml.set_domain("ai.onnx.ml");
     ml.set_version(graph.ml_version());
+  }
+  if (graph.uses_microsoft()) {
+    auto& microsoft = *model.add_opset_import();
+    microsoft.set_domain("com.microsoft");
+    microsoft.set_version(1);
   }
   onnx::WriteModel(graph, path, options.max_model_bytes);
 }

@@ -80,7 +80,9 @@ Value Round(const Activation& a) {
   const Value whole = a.Node("Floor", {size});
   const Value up = a.Node("GreaterOrEqual", {a.Node("Sub", {size, whole}), a.Scalar(0.5)});
   const Value rounded = a.Node("Add", {whole, a.op.Cast(up, DType::kBool, a.dtype)});
-  return a.Node("Mul", {a.Node("Sign", {a.x}), rounded});
+  const Value out = a.Node("Mul", {a.Node("Sign", {a.x}), rounded});
+  a.op.exporter().graph().SetMaker(out, "round", {a.x});
+  return out;
 }
 
 Value Trunc(const Activation& a) { return IsFloating(a.dtype) ? Truncate(a.op, a.x) : a.x; }

@@ -1,9 +1,11 @@
 // Element-wise ops: arithmetic, comparisons, logic, and compositions of them.
 #include <coracle/convert/onnx/export/activation.h>
+#include <coracle/convert/onnx/export/quantize.h>
 #include <coracle/convert/onnx/export/rows.h>
 
 #include <algorithm>
 #include <cmath>
+#include <string_view>
 
 namespace coracle::onnx {
 namespace {
@@ -81,9 +83,16 @@ Value Saturate(OpContext& op, const Value& x, DType dtype) {
   return op.Cast(op.Node("Where", {high, Long(op, largest), above}), DType::kInt64, dtype);
 }
 
+void RequireSigned(OpContext& op, DType dtype) {
+  op.Require(
+      dtype != DType::kUInt64,
+      "ONNX has no counterpart for a negative number or a power with uint64; cast X to int64");
+}
+
 // Integers are computed in double, as in the op.
 Value Power(OpContext& op, const Operands& v, DType dtype) {
   if (IsFloating(dtype)) return op.Node("Pow", {v.x, v.y});
+  RequireSigned(op, dtype);
   const Value wide =
       op.Node("Pow", {op.Cast(v.x, dtype, DType::kFloat64), op.Cast(v.y, dtype, DType::kFloat64)});
   return Saturate(op, wide, dtype);
@@ -92,7 +101,9 @@ Value Power(OpContext& op, const Operands& v, DType dtype) {
 template <const char* kType>
 void Binary(OpContext& op) {
   const Operands v = Align(op);
-  op.Out("Out", op.Node(kType, {v.x, v.y}));
+  Value out;
+  if (kType == std::string_view("Mul")) out = Dequantized(op, v.x, v.y);
+  op.Out("Out", out.empty() ? op.Node(kType, {v.x, v.y}) : out);
 }
 template <Value (*kFormula)(OpContext& op, const Operands& v, DType dtype)>
 void BinaryFormula(OpContext& op) {
@@ -137,6 +148,7 @@ void Scale(OpContext& op) {
   const DType dtype = op.InType("X");
   const bool bias_last = op.Attr<bool>("bias_after_scale");
   const float scale = op.Attr<float>("scale"), bias = op.Attr<float>("bias");
+  if ((scale < 0 && !op.Has("ScaleTensor")) || bias < 0) RequireSigned(op, dtype);
   Value value = op.In("X");
   const Value factor = op.Has("ScaleTensor") ? op.Cast(op.AsScalar(op.In("ScaleTensor")),
                                                        op.InType("ScaleTensor"), dtype)
@@ -152,12 +164,14 @@ void Scale(OpContext& op) {
 }
 
 void Increment(OpContext& op) {
+  if (op.Attr<float>("step") < 0) RequireSigned(op, op.InType("X"));
   const Value step = op.Scalar(op.Attr<float>("step"), op.InType("X"));
   op.Out("Out", op.Node("Add", {op.In("X"), step}));
 }
 
 Value Bound(OpContext& op, const char* slot, const char* attr) {
   const DType dtype = op.InType("X");
+  if (!op.Has(slot) && op.Attr<float>(attr) < 0) RequireSigned(op, dtype);
   if (!op.Has(slot)) return op.Scalar(op.Attr<float>(attr), dtype);
   return op.Cast(op.AsScalar(op.In(slot)), op.InType(slot), dtype);
 }
@@ -166,7 +180,9 @@ void Clip(OpContext& op) {
 }
 
 void Where(OpContext& op) {
-  op.Out("Out", op.Node("Where", {op.In("Condition"), op.In("X"), op.In("Y")}));
+  const Value rounded = RoundedToEven(op, op.In("Condition"), op.In("X"), op.In("Y"));
+  op.Out("Out", rounded.empty() ? op.Node("Where", {op.In("Condition"), op.In("X"), op.In("Y")})
+                                : rounded);
 }
 
 void Minus(OpContext& op) { op.Out("Out", op.Node("Sub", {op.In("X"), op.In("Y")})); }
@@ -245,7 +261,7 @@ constexpr ExportRow kRows[] = {
     {"elementwise_max", Binary<kMax>, "Max"},
     {"elementwise_min", Binary<kMin>, "Min"},
     {"elementwise_mod", BinaryFormula<Remainder>, "Mod"},
-    {"elementwise_mul", Binary<kMul>, "Mul"},
+    {"elementwise_mul", Binary<kMul>, "Mul; DequantizeLinear"},
     {"elementwise_pow", BinaryFormula<Power>, "Pow; Pow, Cast, Where of integers"},
     {"elementwise_sub", Binary<kSub>, "Sub"},
     {"equal", Binary<kEqual>, "Equal"},
@@ -270,7 +286,7 @@ constexpr ExportRow kRows[] = {
     {"not_equal", NotEqual, "Equal, Not"},
     {"scale", Scale, "Mul, Add"},
     {"sum", Sum, "Sum; Add of integers"},
-    {"where", Where, "Where"},
+    {"where", Where, "Where; Round"},
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <coracle/convert/onnx/export/activation.h>
 #include <coracle/convert/onnx/export/images.h>
 #include <coracle/convert/onnx/export/program_exporter.h>
+#include <coracle/convert/onnx/export/quantize.h>
 #include <coracle/convert/onnx/export/rows.h>
 #include <fmt/format.h>
 
@@ -46,24 +47,12 @@ void Finish(OpContext& op, Value sums, bool channels_last) {
   op.Out("Output", FusedActivation(op, sums, op.InType("Input")));
 }
 
-// Integers of 8 bits minus their zero point, in floats.
-struct Centred {
-  Value integers, zero_point;  // "": no zero point
-};
-
-std::optional<Centred> CentredOf(OpContext& op, const Value& value) {
-  const Graph& graph = op.exporter().graph();
-  const auto integers = [&](const Value& floats) {
-    const Values from = graph.InputsOf(floats, "Cast");
-    const MaybeDType type = from.empty() ? std::nullopt : graph.TypeOf(from[0]);
-    return type == DType::kInt8 || type == DType::kUInt8 ? from[0] : Value();
-  };
-  const Values difference = graph.InputsOf(value, "Sub");
-  const Value x = integers(difference.empty() ? value : difference[0]);
-  const Value zero = difference.empty() ? "" : integers(difference[1]);
-  if (x.empty() || zero.empty() != difference.empty()) return std::nullopt;
-  if (!zero.empty() && graph.TypeOf(x) != graph.TypeOf(zero)) return std::nullopt;
-  return Centred{x, zero};
+// Of 1-D convolutions, which have got a dim of 1.
+std::optional<Centred> ImageOf(OpContext& op, const Value& value) {
+  const Values images = op.exporter().graph().InputsOf(value, "Unsqueeze");
+  std::optional<Centred> x = CentredOf(op, images.empty() ? value : images[0]);
+  if (x && !images.empty()) x->integers = op.Node("Unsqueeze", {x->integers, images[1]});
+  return x;
 }
 
 // int32 holds the sum of this many products of 8-bit integers minus their zero points.
@@ -75,7 +64,7 @@ Value ConvOfIntegers(OpContext& op, const Value& input, const NodeAttrs& attrs) 
   if (op.InType("Input") != DType::kFloat64 || op.Has("Bias")) return "";
   const Shape& filter = op.InShape("Filter");
   if (!filter.IsKnown() || filter.numel() > filter[0] * kMostTerms) return "";
-  const auto x = CentredOf(op, input), w = CentredOf(op, op.In("Filter"));
+  const auto x = ImageOf(op, input), w = ImageOf(op, op.In("Filter"));
   if (!x || !w) return "";
   const Value x_zero = x->zero_point.empty() ? "" : op.AsScalar(x->zero_point);
   const Value w_zero = w->zero_point.empty() ? "" : op.Reshape(w->zero_point, {-1});
@@ -106,6 +95,7 @@ void Conv(OpContext& op) {
 }
 
 void ConvFusion(OpContext& op) {
+  op.Ignore("AlgoCache");
   const bool last = ChannelsLast(op.Attr<std::string>("data_format"));
   const auto type = op.Attr<std::string>("activation");
   op.Require(op.Attr<std::string>("fuse_activation").empty(), "fuse_activation has no counterpart");
@@ -169,10 +159,10 @@ void ConvTranspose(OpContext& op) {
 }
 
 constexpr ExportRow kRows[] = {
-    {"conv2d", Conv, "Conv; ConvInteger of quantized integers"},
+    {"conv2d", Conv, "Conv; ConvInteger or QLinearConv of integers"},
     {"conv2d_fusion", ConvFusion, "Conv, Add, and the activation"},
     {"conv2d_transpose", ConvTranspose, "ConvTranspose"},
-    {"conv3d", Conv, "Conv; ConvInteger of quantized integers"},
+    {"conv3d", Conv, "Conv; ConvInteger or QLinearConv of integers"},
     {"conv3d_transpose", ConvTranspose, "ConvTranspose"},
     {"depthwise_conv2d", Conv, "Conv"},
     {"depthwise_conv2d_transpose", ConvTranspose, "ConvTranspose"},

@@ -1,6 +1,7 @@
 // Ops that create tensors, and ops on a tensor's type and shape.
 #include <coracle/convert/onnx/dtypes.h>
 #include <coracle/convert/onnx/export/program_exporter.h>
+#include <coracle/convert/onnx/export/quantize.h>
 #include <coracle/convert/onnx/export/rows.h>
 #include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/operators/operators.h>
@@ -69,7 +70,9 @@ void ExportFillAnyLike(OpContext& op) {
 }
 
 void ExportFillZerosLike(OpContext& op) {
-  op.Out("Out", Filled(op, op.ShapeOf(op.In("X")), Tensor::Zeros(op.OutType("Out"), {1})));
+  const Value zeros = Filled(op, op.ShapeOf(op.In("X")), Tensor::Zeros(op.OutType("Out"), {1}));
+  op.exporter().graph().SetMaker(zeros, "fill_zeros_like", {op.In("X")});
+  op.Out("Out", zeros);
 }
 
 void ExportConstant(OpContext& op) { op.Out("Out", op.Constant(Evaluated(op.op(), "Out"))); }
@@ -105,8 +108,23 @@ void ExportLinspace(OpContext& op) {
 
 void ExportAssign(OpContext& op) { op.Out("Out", op.In("X")); }
 
+// float64 holds these integers.
+bool IsExactInFloat64(DType dtype) {
+  return dtype == DType::kInt8 || dtype == DType::kUInt8 || dtype == DType::kInt16 ||
+         dtype == DType::kInt32;
+}
+
 void ExportCast(OpContext& op) {
-  op.Out("Out", op.Cast(op.In("X"), op.InType("X"), op.OutType("Out")));
+  const Value x = op.In("X");
+  const DType from = op.InType("X"), to = op.OutType("Out");
+  if (from == DType::kFloat64 && IsExactInFloat64(to)) {
+    const Value quantized = Quantized(op, x, to);
+    if (!quantized.empty()) return op.Out("Out", quantized);
+    const Graph& graph = op.exporter().graph();
+    const Values before = graph.InputsOf(x, "Cast");
+    if (!before.empty() && graph.TypeOf(before[0]) == to) return op.Out("Out", before[0]);
+  }
+  op.Out("Out", op.Cast(x, from, to));
 }
 
 void ExportShape(OpContext& op) {
@@ -123,6 +141,7 @@ void ExportIsEmpty(OpContext& op) {
 void ExportDropout(OpContext& op) {
   op.Require(op.Attr<bool>("is_test"),
              std::string("it drops elements, as in training. ") + kInferenceOnly);
+  op.Ignore("Seed");
   Value x = op.In("X");
   const float p = op.Attr<float>("dropout_prob");
   if (op.Attr<std::string>("dropout_implementation") == "downgrade_in_infer" && p != 0)
@@ -133,7 +152,7 @@ void ExportDropout(OpContext& op) {
 constexpr ExportRow kRows[] = {
     {"assign", ExportAssign, "no node"},
     {"assign_value", ExportConstant, "an initializer"},
-    {"cast", ExportCast, "Cast"},
+    {"cast", ExportCast, "Cast; QLinearConv and other quantized ops"},
     {"dropout", ExportDropout, "no node; Mul for downgrade_in_infer"},
     {"empty", ExportEmpty, "ConstantOfShape"},
     {"eye", ExportEye, "EyeLike"},

@@ -16,7 +16,18 @@ using proto::onnx::ValueInfoProto;
 
 // Names that begin with this byte are temporaries; variables given to Graph never do.
 constexpr char kTemporary = '\x01';
-constexpr std::string_view kMlPrefix = "ai.onnx.ml.";
+constexpr const char* kDomains[] = {"ai.onnx.ml", "com.microsoft"};
+constexpr int64_t kSmallConstant = 64;  // elements of a constant that ConstantOf knows
+
+// Splits the domain from "ai.onnx.ml.SVMRegressor".
+void SetOpType(const std::string& op_type, NodeProto* node) {
+  node->set_op_type(op_type);
+  for (const std::string domain : kDomains) {
+    if (!op_type.starts_with(domain + ".")) continue;
+    node->set_domain(domain);
+    node->set_op_type(op_type.substr(domain.size() + 1));
+  }
+}
 
 // In `named` shapes, an unknown dim gets a name.
 void FillType(const std::string& name, DType dtype, const Shape& shape, bool named,
@@ -95,9 +106,8 @@ Value Graph::Temporary(const std::string& hint) {
 Values Graph::Nodes(const std::string& op_type, const Values& inputs, size_t outputs,
                     const NodeAttrs& attrs) {
   NodeProto* node = current().add_node();
-  const bool ml = op_type.starts_with(kMlPrefix);
-  if (ml) node->set_domain("ai.onnx.ml");
-  node->set_op_type(ml ? op_type.substr(kMlPrefix.size()) : op_type);
+  SetOpType(op_type, node);
+  uses_microsoft_ |= node->domain() == "com.microsoft";
   node->set_name(op_type + "." + std::to_string(node_count_++));
   size_t given = inputs.size();
   while (given > 0 && inputs[given - 1].empty()) --given;
@@ -107,13 +117,33 @@ Values Graph::Nodes(const std::string& op_type, const Values& inputs, size_t out
   for (const Value& value : values) node->add_output(value);
   for (const NodeAttr& attr : attrs) attr.Write(node->add_attribute());
   SetTypes(*node, inputs, values);
-  if (op_type == "Cast" || op_type == "Sub") makers_[values[0]] = {op_type, inputs};
+  for (size_t i = 0; i < outputs; ++i) makers_[values[i]] = {op_type, inputs, attrs, i};
   return values;
 }
 
-Values Graph::InputsOf(const Value& value, const std::string& op_type) const {
+const Maker* Graph::MakerOf(const Value& value) const {
   const auto found = makers_.find(value);
-  return found == makers_.end() || found->second.first != op_type ? Values() : found->second.second;
+  return found == makers_.end() ? nullptr : &found->second;
+}
+
+void Graph::SetMaker(const Value& value, const std::string& op_type, const Values& inputs) {
+  makers_[value] = {op_type, inputs, {}, 0};
+}
+
+Values Graph::InputsOf(const Value& value, const std::string& op_type) const {
+  const Maker* maker = MakerOf(value);
+  return maker && maker->op_type == op_type ? maker->inputs : Values();
+}
+
+const Tensor* Graph::ConstantOf(const Value& value) const {
+  const auto found = known_.find(value);
+  return found == known_.end() ? nullptr : &found->second;
+}
+
+std::optional<Shape> Graph::ShapeOf(const Value& value) const {
+  if (const Tensor* constant = ConstantOf(value)) return constant->shape();
+  const auto found = shapes_.find(value);
+  return found == shapes_.end() ? std::nullopt : std::optional(found->second);
 }
 
 void Graph::SetTypes(const NodeProto& node, const Values& inputs, const Values& outputs) {
@@ -148,12 +178,14 @@ Value Graph::Constant(const Tensor& tensor) {
     hints_.emplace_back("constant");
     FillTensorProto(tensor, found->second, model_.mutable_graph()->add_initializer());
     SetType(found->second, tensor.dtype());
+    if (tensor.numel() <= kSmallConstant) known_[found->second] = tensor;
   }
   return found->second;
 }
 
 Value Graph::AddParameter(const std::string& name, const Tensor& tensor) {
   SetType(name, tensor.dtype());
+  known_[name] = tensor;
   parameters_.push_back({name, &tensor});
   return name;
 }
@@ -162,6 +194,7 @@ Value Graph::Input(const std::string& name, DType dtype, const Shape& shape) {
   const Value value = bodies_.empty() ? name : Temporary(name);
   FillType(value, dtype, shape, bodies_.empty(), current().add_input());
   SetType(value, dtype);
+  SetShape(value, shape);
   return value;
 }
 
@@ -226,7 +259,42 @@ void Graph::Rename(GraphProto* graph) {
   }
 }
 
+namespace {
+
+// Keeps elements [i] of a list for which keep[i].
+template <class List>
+void KeepOnly(const std::vector<bool>& keep, List* list) {
+  int kept = 0;
+  for (int i = 0; i < list->size(); ++i)
+    if (keep[static_cast<size_t>(i)]) list->SwapElements(kept++, i);
+  list->DeleteSubrange(kept, list->size() - kept);
+}
+
+// Removes the nodes of a graph whose results are not `read`, and adds what the other ones read.
+void RemoveUnread(GraphProto* graph, std::unordered_set<std::string>* read) {
+  for (const ValueInfoProto& output : graph->output()) read->insert(output.name());
+  std::vector<bool> keep(static_cast<size_t>(graph->node_size()));
+  for (int i = graph->node_size() - 1; i >= 0; --i) {
+    NodeProto& node = *graph->mutable_node(i);
+    const auto is_read = [&](const std::string& name) { return read->contains(name); };
+    keep[static_cast<size_t>(i)] = std::any_of(node.output().begin(), node.output().end(), is_read);
+    if (!keep[static_cast<size_t>(i)]) continue;
+    read->insert(node.input().begin(), node.input().end());
+    for (AttributeProto& attr : *node.mutable_attribute())
+      if (attr.has_g()) RemoveUnread(attr.mutable_g(), read);
+  }
+  KeepOnly(keep, graph->mutable_node());
+  keep.clear();
+  for (const auto& tensor : graph->initializer()) keep.push_back(read->contains(tensor.name()));
+  KeepOnly(keep, graph->mutable_initializer());
+}
+
+}  // namespace
+
 void Graph::Finish() {
+  std::unordered_set<std::string> read;
+  for (const auto& [value, name] : final_names_) read.insert(value);  // outputs
+  RemoveUnread(model_.mutable_graph(), &read);
   for (auto named = names_.rbegin(); named != names_.rend(); ++named) {
     const auto& [value, name] = *named;
     if (value[0] != kTemporary || final_names_.count(value) > 0) continue;

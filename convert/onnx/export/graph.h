@@ -8,6 +8,7 @@
 #include <concepts>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -55,14 +56,22 @@ struct Parameter {
   const Tensor* tensor;
 };
 
+// The node that made a value.
+struct Maker {
+  std::string op_type;
+  Values inputs;
+  NodeAttrs attrs;
+  size_t output = 0;  // the value's position among the outputs
+};
+
 class Graph {
  public:
   explicit Graph(int opset);
 
   int opset() const { return opset_; }
 
-  // Adds a node to the innermost graph that was entered. `op_type` may begin with the domain
-  // ai.onnx.ml, as in "ai.onnx.ml.SVMRegressor"; RequireMl says in which version.
+  // Adds a node to the innermost graph that was entered. `op_type` may begin with com.microsoft, or
+  // with ai.onnx.ml, as in "ai.onnx.ml.SVMRegressor"; RequireMl says in which version.
   Value Node(const std::string& op_type, const Values& inputs, const NodeAttrs& attrs = {});
   Values Nodes(const std::string& op_type, const Values& inputs, size_t outputs,
                const NodeAttrs& attrs = {});
@@ -72,11 +81,23 @@ class Graph {
   // The operator set of ai.onnx.ml that nodes need; 0: none has been needed.
   void RequireMl(int version) { ml_version_ = version; }
   int ml_version() const { return ml_version_; }
+  bool uses_microsoft() const { return uses_microsoft_; }
   // The element type of a value; none if the graph does not know it.
   MaybeDType TypeOf(const Value& value) const;
   void SetType(const Value& value, DType dtype) { types_[value] = dtype; }
-  // The inputs of the node that made the value if it is of this type (Cast or Sub); else none.
+
+  // --- what is known about a value, for exporters that recognize several ops as one node ---
+  // The node that made it; nullptr for inputs and constants. SetMaker names another op type, which
+  // need not be one of ONNX's, that gives this value for these inputs.
+  const Maker* MakerOf(const Value& value) const;
+  void SetMaker(const Value& value, const std::string& op_type, const Values& inputs);
+  // The inputs of the node that made the value if it is of this type; else none.
   Values InputsOf(const Value& value, const std::string& op_type) const;
+  // The elements of a parameter or a small constant; else nullptr.
+  const Tensor* ConstantOf(const Value& value) const;
+  // The shape of a variable's value; -1 is an unknown dim. None if the graph does not know it.
+  std::optional<Shape> ShapeOf(const Value& value) const;
+  void SetShape(const Value& value, const Shape& shape) { shapes_[value] = shape; }
 
   // Inputs and outputs of the innermost graph. An input of the model keeps `name`; an input of a
   // body gets a new name.
@@ -96,7 +117,7 @@ class Graph {
   // Reserves a name for an input or a parameter of the model. Throws for an invalid name.
   void Reserve(const std::string& name);
 
-  // Names all values. Nothing can be added afterwards.
+  // Removes nodes that nobody reads, and names all values. Nothing can be added afterwards.
   void Finish();
   proto::onnx::ModelProto& model() { return model_; }
   const std::vector<Parameter>& parameters() const { return parameters_; }
@@ -112,13 +133,16 @@ class Graph {
 
   int opset_;
   int ml_version_ = 0;
+  bool uses_microsoft_ = false;
   proto::onnx::ModelProto model_;
   std::vector<GraphPtr> bodies_;
   std::vector<std::unordered_set<Value>> made_in_;  // by the depth of bodies
   std::vector<Parameter> parameters_;
   std::unordered_map<std::string, Value> constants_;
   std::unordered_map<Value, DType> types_;
-  std::unordered_map<Value, std::pair<std::string, Values>> makers_;  // nodes Cast and Sub
+  std::unordered_map<Value, Maker> makers_;
+  std::unordered_map<Value, Tensor> known_;  // small constants and parameters
+  std::unordered_map<Value, Shape> shapes_;
   std::vector<std::string> hints_;  // by the index of the temporary
   std::vector<std::pair<Value, std::string>> names_;
   std::unordered_map<std::string, std::string> final_names_;

@@ -1,5 +1,6 @@
 // Interpolation, and sampling of images at given positions.
 #include <coracle/convert/onnx/export/images.h>
+#include <coracle/convert/onnx/export/program_exporter.h>
 #include <coracle/convert/onnx/export/rows.h>
 
 #include <algorithm>
@@ -173,6 +174,149 @@ void ExportInterp(OpContext& op) {
   op.Out("Out", FromChannelsFirst(op, resized, rank, last));
 }
 
+// --- resize_axis ---
+
+std::string Resizing(int64_t axis) { return "resize_axis " + std::to_string(axis); }
+
+// Whether the value is the length of that axis of x, or of x before other axes were resized.
+bool IsLengthOf(OpContext& op, Value length, Value x, int64_t axis) {
+  const Graph& graph = op.exporter().graph();
+  const auto made_by = [&](const Value& value, const std::string& type) {
+    return graph.InputsOf(value, type);
+  };
+  const auto before_casts = [&](Value value) {
+    for (Values from; !(from = made_by(value, "Cast")).empty();) value = from[0];
+    return value;
+  };
+  length = before_casts(length);
+  if (const Tensor* known = graph.ConstantOf(length))
+    return known->numel() == 1 &&
+           known->Cast(DType::kInt64).data<int64_t>()[0] == op.InShape("X")[static_cast<int>(axis)];
+  const Values slice = made_by(length, "Slice");
+  const Tensor* begin = slice.size() >= 3 ? graph.ConstantOf(slice[1]) : nullptr;
+  if (!begin || begin->numel() != 1 || begin->dtype() != DType::kInt64 ||
+      begin->data<int64_t>()[0] != axis)
+    return false;
+  const Values shape = made_by(before_casts(slice[0]), "Shape");
+  for (;;) {
+    if (!shape.empty() && shape[0] == x) return true;
+    Values before = made_by(x, "Cast");
+    for (int64_t other = 0; other < op.Rank("X"); ++other)
+      if (other != axis && before.empty()) before = made_by(x, Resizing(other));
+    if (before.empty()) return false;
+    x = before[0];
+  }
+}
+
+// The float32 factor of the axis, if Size is floor(length factor), as in ONNX's Resize by scales.
+Value FactorOf(OpContext& op, int64_t axis) {
+  const Graph& graph = op.exporter().graph();
+  Values product = {op.In("Size")};
+  for (const char* type : {"Cast", "Floor", "Mul"}) {
+    product = graph.InputsOf(product[0], type);
+    if (product.empty()) return "";
+  }
+  const Value factor = product[1], scale = op.In("Scale");
+  if (!IsLengthOf(op, product[0], op.In("X"), axis) || graph.TypeOf(factor) != DType::kFloat32)
+    return "";
+  const Values narrow = graph.InputsOf(scale, "Cast");
+  if (!narrow.empty() && narrow[0] == factor) return factor;
+  const Tensor *given = graph.ConstantOf(scale), *used = graph.ConstantOf(factor);
+  const bool same = given && used && given->numel() == 1 && used->numel() == 1 &&
+                    given->data<double>()[0] == static_cast<double>(used->data<float>()[0]);
+  return same ? op.Constant(used->Reshaped({1})) : "";
+}
+
+// One number for each axis: `others`, except at `axis`.
+Value ForAxes(OpContext& op, int64_t axis, float others, const Value& at) {
+  Values parts;
+  const auto add = [&](int64_t count) {
+    if (count > 0) parts.push_back(op.Constant(Tensor::Full<float>({count}, others)));
+  };
+  add(axis);
+  parts.push_back(at);
+  add(op.Rank("X") - axis - 1);
+  return op.Concat(parts, 0);
+}
+
+// Begins and ends of a crop; other axes are kept whole. Readers take float32.
+Value RegionOf(OpContext& op, int64_t axis) {
+  if (op.Attr<std::string>("coordinate_transformation_mode") != "tf_crop_and_resize") return "";
+  const Tensor* known =
+      op.Has("Region") ? op.exporter().graph().ConstantOf(op.In("Region")) : nullptr;
+  for (int64_t i = 0; known && i < 2; ++i) {
+    const double edge = known->data<double>()[i];
+    op.Require(static_cast<double>(static_cast<float>(edge)) == edge,
+               "a Region that float32 does not hold has no counterpart");
+  }
+  const Value region = op.Has("Region") ? op.Cast(op.In("Region"), DType::kFloat64, DType::kFloat32)
+                                        : op.Constant(Tensor::Of<float>({2}, {0, 1}));
+  return op.Concat({ForAxes(op, axis, 0, op.Slice(region, 0, 0, 1)),
+                    ForAxes(op, axis, 1, op.Slice(region, 0, 1, 2))},
+                   0);
+}
+
+// The first Resize of ONNX rounds up if the axis gets shorter, else down.
+std::string NearestMode(OpContext& op, int64_t axis) {
+  const auto mode = op.Attr<std::string>("nearest_mode");
+  if (mode != "simple") return mode;
+  const int64_t in = op.InShape("X")[static_cast<int>(axis)];
+  const int64_t out = op.OutShape("Out")[static_cast<int>(axis)];
+  const Tensor* scale =
+      op.Has("Scale") ? op.exporter().graph().ConstantOf(op.In("Scale")) : nullptr;
+  op.Require(scale || (!op.Has("Scale") && in >= 0 && out >= 0),
+             "nearest_mode simple of unknown lengths has no counterpart; coracle set-shape gives "
+             "them");
+  return (scale ? scale->data<double>()[0] < 1 : out < in) ? "ceil" : "floor";
+}
+
+NodeAttrs ResizeAttrs(OpContext& op, int64_t axis) {
+  const auto mode = op.Attr<std::string>("mode");
+  auto place = op.Attr<std::string>("coordinate_transformation_mode");
+  auto nearest = NearestMode(op, axis);
+  if (place == "half_pixel_symmetric") op.RequireOpset(19, "half_pixel_symmetric");
+  if (place == "tf_half_pixel_for_nn") {
+    op.Require(mode == "nearest" && nearest == "floor",
+               "tf_half_pixel_for_nn has no counterpart since operator set 13");
+    place = "half_pixel";  // floor(p + 1/2) rounds p, and halves up
+    nearest = "round_prefer_ceil";
+  }
+  NodeAttrs attrs = {{"mode", mode}, {"coordinate_transformation_mode", place}};
+  if (mode == "nearest") attrs.emplace_back("nearest_mode", nearest);
+  if (mode == "cubic") attrs.emplace_back("cubic_coeff_a", op.Attr<float>("cubic_coeff_a"));
+  if (op.Attr<bool>("exclude_outside")) attrs.emplace_back("exclude_outside", 1);
+  if (place == "tf_crop_and_resize")
+    attrs.emplace_back("extrapolation_value", op.Attr<float>("extrapolation_value"));
+  if (op.Attr<bool>("antialias")) {
+    op.RequireOpset(18, "antialias");
+    attrs.emplace_back("antialias", 1);
+  }
+  return attrs;
+}
+
+// A Resize that keeps the other axes.
+void ExportResizeAxis(OpContext& op) {
+  const int rank = op.Rank("X");
+  const int64_t axis = op.Axis(op.Attr<int32_t>("axis"), rank);
+  const Value x = op.In("X");
+  Value sizes, scales;
+  if (op.Has("Scale")) {
+    const Value factor = FactorOf(op, axis);
+    op.Require(!factor.empty(), "a Size other than floor(length * Scale) has no counterpart");
+    scales = ForAxes(op, axis, 1, op.Reshape(factor, {1}));
+  } else {
+    Values dims;
+    if (axis > 0) dims.push_back(op.DimsOf(x, 0, axis));
+    dims.push_back(op.IntsFrom("", "Size", ""));
+    if (axis + 1 < rank) dims.push_back(op.DimsOf(x, axis + 1, rank));
+    sizes = op.Concat(dims, 0);
+  }
+  const Value out =
+      op.Node("Resize", {x, RegionOf(op, axis), scales, sizes}, ResizeAttrs(op, axis));
+  op.exporter().graph().SetMaker(out, Resizing(axis), {x});
+  op.Out("Out", out);
+}
+
 void ExportGridSampler(OpContext& op) {
   op.RequireOpset(16, "GridSample");
   op.Require(op.Attr<std::string>("mode") == "bilinear",
@@ -217,6 +361,7 @@ constexpr ExportRow kRows[] = {
     {"linear_interp_v2", ExportInterp, "Resize"},
     {"nearest_interp", ExportInterp, "Resize"},
     {"nearest_interp_v2", ExportInterp, "Resize"},
+    {"resize_axis", ExportResizeAxis, "Resize"},
     {"roi_align", ExportRoiAlign, "RoiAlign"},
     {"trilinear_interp", ExportInterp, "Resize"},
     {"trilinear_interp_v2", ExportInterp, "Resize"},

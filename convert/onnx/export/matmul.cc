@@ -1,5 +1,6 @@
 // Matrix products.
 #include <coracle/convert/onnx/export/activation.h>
+#include <coracle/convert/onnx/export/quantize.h>
 #include <coracle/convert/onnx/export/rows.h>
 
 namespace coracle::onnx {
@@ -25,7 +26,10 @@ void ExportMatmulV2(OpContext& op) {
   const int rx = op.Rank("X"), ry = op.Rank("Y");
   const Value x = op.Attr<bool>("trans_x") ? Transposed(op, op.In("X"), rx) : op.In("X");
   const Value y = op.Attr<bool>("trans_y") ? Transposed(op, op.In("Y"), ry) : op.In("Y");
-  op.Out("Out", Product(op, x, y, rx == 1 && ry == 1));
+  Value product;
+  if (op.InType("X") == DType::kInt32) product = IntegerProduct(op, x, y);
+  if (product.empty()) return op.Out("Out", Product(op, x, y, rx == 1 && ry == 1));
+  op.Out("Out", rx == 1 && ry == 1 ? op.Reshape(product, {1}) : product);
 }
 
 // A transposed vector X is a column, a transposed Y a row.
@@ -118,7 +122,7 @@ constexpr ExportRow kRows[] = {
     {"dot", ExportDot, "Mul, ReduceSum"},
     {"fc", ExportFc, "MatMul, Add, and the activation"},
     {"matmul", ExportMatmul, "MatMul, Transpose, Mul"},
-    {"matmul_v2", ExportMatmulV2, "MatMul, Transpose"},
+    {"matmul_v2", ExportMatmulV2, "MatMul, Transpose; MatMulInteger or QLinearMatMul of integers"},
     {"mul", ExportMul, "MatMul, Flatten, Reshape"},
     {"mv", ExportMv, "MatMul"},
 };

@@ -10,9 +10,9 @@ using proto::onnx::AttributeProto;
 using proto::onnx::NodeProto;
 
 constexpr unsigned kBool = 1, kInt8 = 2, kUInt8 = 4, kInt16 = 8, kInts = 16, kHalf = 32,
-                   kBFloat16 = 64, kFloats = 128, kOther = 256;
+                   kBFloat16 = 64, kFloats = 128, kUInt64 = 256, kOther = 512;
 constexpr unsigned kReals = kHalf | kFloats, kAllReals = kReals | kBFloat16;
-constexpr unsigned kWide = kInts | kAllReals, kNumbers = kWide | kInt8 | kUInt8 | kInt16;
+constexpr unsigned kWide = kInts | kUInt64 | kAllReals, kNumbers = kWide | kInt8 | kUInt8 | kInt16;
 
 unsigned MaskOf(DType dtype) {
   switch (dtype) {
@@ -27,6 +27,8 @@ unsigned MaskOf(DType dtype) {
     case DType::kInt32:
     case DType::kInt64:
       return kInts;
+    case DType::kUInt64:
+      return kUInt64;
     case DType::kFloat16:
       return kHalf;
     case DType::kBFloat16:
@@ -52,29 +54,30 @@ constexpr Rule kRules[] = {
     {13, kReals,
      "Acos Asin Atan AveragePool BatchNormalization Conv ConvTranspose Cos Cosh Elu GRU "
      "GlobalAveragePool GlobalMaxPool HardSigmoid HardSwish InstanceNormalization LSTM LeakyRelu "
-     "NegativeLogLikelihoodLoss RNN RoiAlign Selu Sin Sinh Softplus Softsign Tan"},
+     "NegativeLogLikelihoodLoss RNN RoiAlign Round Selu Sin Sinh Softplus Softsign Tan"},
     {14, kAllReals, "BatchNormalization"},
     {16, kAllReals, "LeakyRelu"},
     {22, kAllReals,
      "Acos Asin Atan AveragePool Conv ConvTranspose Cos Cosh Elu GRU GlobalAveragePool "
      "GlobalMaxPool HardSigmoid HardSwish InstanceNormalization LSTM NegativeLogLikelihoodLoss RNN "
-     "RoiAlign Selu Sin Sinh Softplus Softsign Tan"},
+     "RoiAlign Round Selu Sin Sinh Softplus Softsign Tan"},
     {13, kAllReals,
      "Ceil Exp Floor IsNaN LRN LayerNormalization Log LogSoftmax Reciprocal Relu Sigmoid Softmax "
      "Sqrt Sum Tanh"},
-    {14, kNumbers & ~kUInt8, "Relu"},
+    {14, kNumbers & ~kUInt8 & ~kUInt64, "Relu"},
     {13, kWide,
      "Add Div MatMul Mul ReduceL1 ReduceL2 ReduceLogSumExp ReduceMean ReduceProd ReduceSum "
      "ReduceSumSquare Sub"},
     {14, kNumbers, "Add Div Mul Sub"},
     {13, kNumbers, "Abs ArgMax ArgMin Clip Erf Greater Less Max Min Mod Sign"},
-    {13, kNumbers & ~kUInt8, "Neg"},
+    {13, kNumbers & ~kUInt8 & ~kUInt64, "Neg"},
     {13, kNumbers & ~kBFloat16, "GreaterOrEqual LessOrEqual TopK"},
     {16, kNumbers, "GreaterOrEqual LessOrEqual"},
-    {13, kWide & ~kBFloat16, "PRelu Pow"},
-    {15, kWide, "Pow"},
+    {13, kWide & ~kBFloat16, "PRelu"},
+    {13, kInts | kReals, "Pow"},
+    {15, kInts | kAllReals, "Pow"},
     {16, kWide, "PRelu"},
-    {13, kInts | kFloats, "CumSum"},
+    {13, kInts | kUInt64 | kFloats, "CumSum"},
     {14, kWide, "CumSum"},
     {13, kInt16 | kInts | kFloats, "Range"},
     {13, kFloats, "IsInf"},
@@ -111,7 +114,11 @@ MaybeDType ResultType(const NodeProto& node, const std::vector<MaybeDType>& inpu
               "RegexFullMatch Xor"))
     return DType::kBool;
   if (IsOneOf(node, "ArgMax ArgMin NonMaxSuppression NonZero Shape Size")) return DType::kInt64;
-  if (IsOneOf(node, "ConvInteger")) return DType::kInt32;
+  if (IsOneOf(node, "ConvInteger MatMulInteger")) return DType::kInt32;
+  if (IsOneOf(node, "DynamicQuantizeLinear")) return i == 1 ? DType::kFloat32 : DType::kUInt8;
+  if (IsOneOf(node, "QLinearConv QLinearMatMul")) return At(inputs, 7);
+  if (IsOneOf(node, "QuantizeLinear")) return At(inputs, 2);
+  if (IsOneOf(node, "DequantizeLinear")) return At(inputs, 1);
   if (IsOneOf(node, "TfIdfVectorizer")) return DType::kFloat32;
   if (IsOneOf(node, "StringSplit") && i == 1) return DType::kInt64;
   if (IsOneOf(node, "MaxPool TopK") && i == 1) return DType::kInt64;

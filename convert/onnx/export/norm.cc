@@ -22,6 +22,8 @@ Value PerChannel(OpContext& op, const Value& vector, int rank, bool channels_las
 
 // Y from fixed statistics; the statistics that the op would write are the ones that it reads.
 void ExportBatchNorm(OpContext& op) {
+  op.Ignore("MomentumTensor");  // for running statistics, which inference does not update
+  op.Ignore("Share");
   const bool trained = op.Attr<bool>("trainable_statistics");
   op.Require(op.Attr<bool>("use_global_stats") || (op.Attr<bool>("is_test") && !trained),
              std::string("it uses the statistics of the batch, as in training. ") + kInferenceOnly);

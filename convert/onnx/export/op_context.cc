@@ -2,6 +2,7 @@
 #include <coracle/convert/onnx/dtypes.h>
 #include <coracle/convert/onnx/export/op_context.h>
 #include <coracle/convert/onnx/export/program_exporter.h>
+#include <coracle/framework/base/text.h>
 #include <fmt/format.h>
 
 namespace coracle::onnx {
@@ -12,6 +13,7 @@ OpContext::OpContext(ProgramExporter& exporter, const OpSpec& spec, const OpDesc
 }
 
 Value OpContext::In(std::string_view slot, size_t i) {
+  asked_.emplace(slot);
   const auto& names = op_.Input(slot);
   if (i >= names.size() || IsEmptyName(names[i])) return "";
   return exporter_.ValueOf(op_, names[i]);
@@ -24,6 +26,7 @@ Values OpContext::Ins(std::string_view slot) {
 }
 
 const VarMeta& OpContext::Meta(std::string_view slot, size_t i) const {
+  asked_.emplace(slot);
   const auto& names = op_.Input(slot);
   if (i >= names.size())
     throw InternalError(fmt::format("{} has no input {} {}", op_.type(), slot, i));
@@ -35,6 +38,15 @@ const VarMeta& OpContext::OutMeta(std::string_view slot, size_t i) const {
   if (i >= names.size())
     throw InternalError(fmt::format("{} has no output {} {}", op_.type(), slot, i));
   return exporter_.MetaOf(op_, names[i]);
+}
+
+void OpContext::RequireAllInputsAsked() const {
+  op_.ForEachInput([&](const std::string& name, const std::string& slot) {
+    if (asked_.count(slot) == 0 && !IsEmptyName(name))
+      Refuse(fmt::format(
+          "its input {} ({}) has no counterpart; leave it out or set the attr in its place", slot,
+          Quote(name)));
+  });
 }
 
 int64_t OpContext::Axis(int64_t axis, int rank) const { return axis < 0 ? axis + rank : axis; }
@@ -122,7 +134,7 @@ Value OpContext::Reduce(const std::string& op_type, const Value& value, const In
 }
 
 Value OpContext::IntsFrom(std::string_view list, std::string_view tensor, std::string_view attr) {
-  if (Has(list)) {
+  if (GivenByTensors(list, tensor) && Has(list)) {
     Values parts;
     for (size_t i = 0; i < NumInputs(list); ++i)
       parts.push_back(Reshape(Cast(In(list, i), InType(list, i), DType::kInt64), {1}));
@@ -133,6 +145,20 @@ Value OpContext::IntsFrom(std::string_view list, std::string_view tensor, std::s
 }
 
 void OpContext::Refuse(const std::string& why) const { exporter_.Refuse(op_, why); }
+
+void OpContext::RequireOneSequence(std::string_view slot, size_t i) const {
+  if (!exporter_.one_sequence()) {
+    Refuse(
+        "LoD has no counterpart; --one_sequence (OnnxExportOptions::one_sequence) makes a model "
+        "that takes one sequence a run");
+  }
+  const int levels = Meta(slot, i).lod_level;
+  Require(levels == 1,
+          fmt::format("{} must be a sequence (one level of LoD), got {} levels{}", slot, levels,
+                      levels == 0 ? "; a reshape that may change the number of rows "
+                                    "drops LoD"
+                                  : ""));
+}
 
 void OpContext::RequireOpset(int least, const std::string& what) const {
   if (opset() < least) {

@@ -5,7 +5,9 @@
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_def.h>
 
+#include <functional>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -33,9 +35,17 @@ class OpContext {
     return spec_.AttrOf<T>(op_, name);
   }
   Ints IntsAttr(std::string_view name) const { return Attr<Ints>(name); }
-  bool Has(std::string_view slot) const { return op_.HasInput(slot); }
+  // Says that an input slot does not change what inference computes.
+  void Ignore(std::string_view slot) const { asked_.emplace(slot); }
+  bool Has(std::string_view slot) const {
+    asked_.emplace(slot);
+    return op_.HasInput(slot);
+  }
   bool Wants(std::string_view slot) const { return op_.HasOutput(slot); }
-  size_t NumInputs(std::string_view slot) const { return op_.Input(slot).size(); }
+  size_t NumInputs(std::string_view slot) const {
+    asked_.emplace(slot);
+    return op_.Input(slot).size();
+  }
   size_t NumOutputs(std::string_view slot) const { return op_.Output(slot).size(); }
 
   // --- operands ---
@@ -89,7 +99,8 @@ class OpContext {
   // from the attr. `list` and `tensor` may be "".
   Value IntsFrom(std::string_view list, std::string_view tensor, std::string_view attr);
   bool GivenByTensors(std::string_view list, std::string_view tensor) const {
-    return Has(list) || Has(tensor);
+    const bool by_list = Has(list), by_tensor = Has(tensor);
+    return by_list || by_tensor;
   }
   // A tensor of one element as a scalar.
   Value AsScalar(const Value& value) { return Reshape(value, {}); }
@@ -100,6 +111,10 @@ class OpContext {
     if (!holds) Refuse(why);
   }
   void RequireOpset(int least, const std::string& what) const;
+  // Refuses an op with an input that its exporter did not look at: the model would ignore it.
+  void RequireAllInputsAsked() const;
+  // The rows of the tensor must be one sequence: LoD has no counterpart.
+  void RequireOneSequence(std::string_view slot, size_t i = 0) const;
 
  private:
   void RequireType(const std::string& op_type, DType dtype) const;
@@ -108,7 +123,8 @@ class OpContext {
   Graph& graph_;
   const OpSpec& spec_;
   const OpDesc& op_;
-  std::unordered_map<std::string, VarMeta> before_;  // types of the inputs
+  std::unordered_map<std::string, VarMeta> before_;   // types of the inputs
+  mutable std::set<std::string, std::less<>> asked_;  // input slots
 };
 
 // The exporter of one op type.

@@ -9,6 +9,7 @@
 #include <coracle/passes/pass.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
@@ -33,8 +34,13 @@ std::string PlaceOf(const OpDesc& op) {
 
 }  // namespace
 
-ProgramExporter::ProgramExporter(const ProgramDesc& program, const Scope& parameters, int opset)
-    : program_(program), parameters_(parameters), graph_(opset), values_(1) {
+ProgramExporter::ProgramExporter(const ProgramDesc& program, const Scope& parameters, int opset,
+                                 bool one_sequence)
+    : program_(program),
+      parameters_(parameters),
+      one_sequence_(one_sequence),
+      graph_(opset),
+      values_(1) {
   VerifyOrThrow(program, DefaultOps());
   program_ = Inlined(program);
   CheckOps();
@@ -88,6 +94,13 @@ void ProgramExporter::AddInputs() {
     const VarDesc* var = root.FindVar(name);
     if (!var || var->type() != VarType::kLoDTensor)
       ThrowInvalid("ONNX export: the input " + Quote(name) + " is not a dense tensor");
+    if (one_sequence_ && var->meta().lod_level > 1) {
+      throw Error(
+          ErrorCode::kUnimplemented,
+          fmt::format("ONNX export: the input {} has {} levels of LoD, and one sequence has "
+                      "one",
+                      Quote(name), var->meta().lod_level));
+    }
     values_[0][name] = graph_.Input(name, var->dtype(), var->shape());
   }
 }
@@ -154,6 +167,24 @@ void ProgramExporter::Bind(const OpDesc& op, const std::string& name, const Valu
   values_.back()[name] = value;
   graph_.CallIt(value, name);
   if (var && !graph_.TypeOf(value)) graph_.SetType(value, var->dtype());
+  if (var) graph_.SetShape(value, var->shape());
+}
+
+void ProgramExporter::Rebind(const Value& before, const Value& value) {
+  for (auto& scope : values_) {
+    for (auto& [name, bound] : scope) {
+      if (bound != before) continue;
+      bound = value;
+      graph_.CallIt(value, name);
+    }
+  }
+}
+
+bool ProgramExporter::IsBoundOutside(const Value& value) const {
+  return std::any_of(values_.begin(), values_.end() - 1, [&](const auto& scope) {
+    return std::any_of(scope.begin(), scope.end(),
+                       [&](const auto& bound) { return bound.second == value; });
+  });
 }
 
 const VarMeta& ProgramExporter::MetaOf(const OpDesc& op, const std::string& name) const {
@@ -231,6 +262,7 @@ void ProgramExporter::ExportOp(BlockDesc& block, OpDesc& op) {
   for (const auto& [var, meta] : declared) var->SetMeta(meta);
   if (!op.HasSubBlock()) CheckOperands(op);
   FindRow(op.type())->run(context);
+  if (!op.HasSubBlock()) context.RequireAllInputsAsked();
 }
 
 }  // namespace coracle::onnx

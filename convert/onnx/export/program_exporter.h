@@ -21,18 +21,25 @@ inline constexpr const char* kInferenceOnly =
 
 class ProgramExporter {
  public:
-  // `parameters` must outlive the graph. Throws like ExportOnnx.
-  ProgramExporter(const ProgramDesc& program, const Scope& parameters, int opset);
+  // `parameters` must outlive the graph. `one_sequence`: the rows of a tensor with LoD are one
+  // sequence. Throws like ExportOnnx.
+  ProgramExporter(const ProgramDesc& program, const Scope& parameters, int opset,
+                  bool one_sequence = false);
 
   // Exports inputs, ops and outputs.
   Graph& Run();
 
   Graph& graph() { return graph_; }
+  bool one_sequence() const { return one_sequence_; }
 
   // The value of a variable at `op`. Throws if it has none.
   Value ValueOf(const OpDesc& op, const std::string& name);
   bool HasValue(const std::string& name) const { return Find(name) != nullptr; }
   void Bind(const OpDesc& op, const std::string& name, const Value& value);
+  // Variables whose value was `before` get another value, which must be computed by now.
+  void Rebind(const Value& before, const Value& value);
+  // Whether a variable outside of the body that is being made has this value.
+  bool IsBoundOutside(const Value& value) const;
   // The type of a variable after the last op that was exported.
   const VarMeta& MetaOf(const OpDesc& op, const std::string& name) const;
 
@@ -66,6 +73,7 @@ class ProgramExporter {
   ProgramDesc settled_;                             // types are valid in all rounds of a loop
   std::optional<internal::BlockOuterNames> names_;  // of settled_
   const Scope& parameters_;
+  const bool one_sequence_;
   Graph graph_;
   std::vector<std::unordered_map<std::string, Value>> values_;  // by the depth of blocks
 };

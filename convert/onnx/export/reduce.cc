@@ -1,4 +1,5 @@
 // Reductions, searches and sums along axes.
+#include <coracle/convert/onnx/export/program_exporter.h>
 #include <coracle/convert/onnx/export/rows.h>
 
 #include <cmath>
@@ -27,7 +28,10 @@ Value Reduced(OpContext& op, const char* type, const Value& x, const Ints& axes,
               int rank) {
   if (rank == 0) return op.Reshape(x, {1});
   const Value reduced = op.Reduce(type, x, axes, keep);
-  return !keep && axes.size() == static_cast<size_t>(rank) ? op.Reshape(reduced, {1}) : reduced;
+  if (keep || axes.size() != static_cast<size_t>(rank)) return reduced;
+  const Value whole = op.Reshape(reduced, {1});
+  op.exporter().graph().SetMaker(whole, std::string("whole ") + type, {x});
+  return whole;
 }
 
 template <const char* kType>
@@ -138,7 +142,9 @@ void ExportArgsort(OpContext& op) {
 void ExportCumsum(OpContext& op) {
   const bool flat = op.Attr<bool>("flatten");
   const Value x = flat ? op.Reshape(op.In("X"), {-1}) : op.In("X");
-  const Value axis = op.Int(flat ? 0 : op.Attr<int32_t>("axis"));
+  const bool late = !flat && op.Has("AxisTensor");
+  const Value axis =
+      late ? op.AsScalar(op.In("AxisTensor")) : op.Int(flat ? 0 : op.Attr<int32_t>("axis"));
   op.Out("Out", op.Node("CumSum", {x, axis},
                         {{"exclusive", op.Attr<bool>("exclusive")},
                          {"reverse", op.Attr<bool>("reverse")}}));

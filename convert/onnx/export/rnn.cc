@@ -185,25 +185,33 @@ BestPaths FindPaths(const Viterbi& v, const Value& steps, const Value& stop) {
 // The first two rows of Transition are the weights of the first and of the last tag.
 void ExportCrfDecoding(OpContext& op) {
   const Shape& emission = op.InShape("Emission");
-  op.Require(op.Has("Length"), "sequences by LoD have no counterpart; Length gives them");
-  op.Require(emission[2] > 0, "the number of tags must be known");
+  const bool by_length = op.Has("Length");
+  if (!by_length) op.RequireOneSequence("Emission");
+  const int64_t tags = emission[emission.rank() - 1];
+  op.Require(tags > 0, "the number of tags must be known");
   const auto rows = [&](int64_t begin, int64_t end) {
     return op.Slice(op.In("Transition"), 0, begin, end);
   };
+  // The rows of a single sequence are the steps of a batch of one.
+  const Value given = op.In("Emission");
   const Value lengths =
-      op.Reshape(op.Cast(op.In("Length"), op.InType("Length"), DType::kInt64), {-1});
-  const Value steps = op.Transpose(op.In("Emission"), {1, 0, 2});
+      by_length ? op.Reshape(op.Cast(op.In("Length"), op.InType("Length"), DType::kInt64), {-1})
+                : op.DimsOf(given, 0, 1);
+  const Value steps = by_length ? op.Transpose(given, {1, 0, 2}) : op.Unsqueeze(given, {1});
   const Value first = op.Node("Add", {op.Node("Gather", {steps, op.Int(0)}), rows(0, 1)});
   const Viterbi v{
-      op,   op.InType("Emission"), {emission[0], emission[2]}, rows(2, 2 + emission[2]), lengths,
+      op,   op.InType("Emission"), {by_length ? emission[0] : 1, tags}, rows(2, 2 + tags), lengths,
       first};
   const BestPaths paths = FindPaths(v, steps, rows(1, 2));
-  if (!op.Has("Label")) return op.Out("ViterbiPath", paths.tags);
+  const auto set = [&](const Value& path) {
+    op.Out("ViterbiPath", by_length ? path : op.Reshape(path, {-1, 1}));
+  };
+  if (!op.Has("Label")) return set(paths.tags);
   const Value label =
       op.Node("Reshape",
               {op.Cast(op.In("Label"), op.InType("Label"), DType::kInt64), op.ShapeOf(paths.tags)});
   const Value right = op.Node("And", {paths.inside, op.Node("Equal", {paths.tags, label})});
-  op.Out("ViterbiPath", op.Cast(right, DType::kBool, DType::kInt64));
+  set(op.Cast(right, DType::kBool, DType::kInt64));
 }
 
 void ExportViterbiDecode(OpContext& op) {

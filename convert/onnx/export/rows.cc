@@ -7,9 +7,10 @@ namespace coracle::onnx {
 std::vector<ExportRow> AllRows() {
   std::vector<ExportRow> all;
   for (const ExportRows& family :
-       {ActivationRows(), ArithmeticRows(), ConvRows(), PoolRows(), NormRows(), MatmulRows(),
-        ReduceRows(), ShapeRows(), SliceRows(), GatherRows(), FillRows(), InterpRows(), RnnRows(),
-        LossRows(), AttentionRows(), ControlRows(), DetectionRows(), TextRows(), MlRows()}) {
+       {ActivationRows(), ArithmeticRows(), ConvRows(),      PoolRows(),     NormRows(),
+        MatmulRows(),     ReduceRows(),     ShapeRows(),     SliceRows(),    GatherRows(),
+        FillRows(),       InterpRows(),     RnnRows(),       SequenceRows(), LossRows(),
+        AttentionRows(),  ControlRows(),    DetectionRows(), TextRows(),     MlRows()}) {
     all.insert(all.end(), family.begin(), family.end());
   }
   return all;

@@ -21,6 +21,7 @@ ExportRows GatherRows();
 ExportRows FillRows();
 ExportRows InterpRows();
 ExportRows RnnRows();
+ExportRows SequenceRows();
 ExportRows LossRows();
 ExportRows AttentionRows();
 ExportRows ControlRows();

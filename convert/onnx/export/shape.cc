@@ -1,5 +1,6 @@
 // Ops that reshape, reorder, join, split and repeat tensors.
 #include <coracle/convert/onnx/export/images.h>
+#include <coracle/convert/onnx/export/program_exporter.h>
 #include <coracle/convert/onnx/export/rows.h>
 
 #include <algorithm>
@@ -26,7 +27,32 @@ Value KnownDims(OpContext& op, const char* slot, int begin, int end) {
 
 // --- other shapes ---
 
-// In both, 0 copies a dim (or is one, if an attribute says so) and -1 is inferred.
+// Elements of a row; -1 if unknown.
+int64_t RowSize(const Shape& shape) {
+  int64_t size = 1;
+  for (int i = 1; i < shape.rank(); ++i) size = shape[i] < 0 || size < 0 ? -1 : size * shape[i];
+  return size;
+}
+
+// A reshape keeps LoD only if it keeps the rows. Later ops on sequences refuse the result if that
+// is not certain.
+void DropUncertainLod(OpContext& op) {
+  if (!op.Wants("Out") || op.OutMeta("Out").lod_level == 0) return;
+  const Shape& x = op.InShape("X");
+  const Shape& out = op.OutShape("Out");
+  if (x.rank() == 0 || out.rank() == 0) return;
+  const bool same_size = RowSize(x) > 0 && RowSize(x) == RowSize(out);
+  const Ints dims = op.IntsAttr("shape");
+  const bool copied = !op.GivenByTensors("ShapeTensor", "Shape") && !dims.empty() && dims[0] == 0 &&
+                      !op.Attr<bool>("allow_zero");
+  if (same_size || copied || (x[0] >= 0 && x[0] == out[0])) return;
+  VarMeta meta = op.OutMeta("Out");
+  meta.lod_level = 0;
+  const std::string& name = op.op().Output("Out")[0];
+  op.exporter().BindAs(op.op(), name, op.exporter().ValueOf(op.op(), name), meta);
+}
+
+// In both systems, 0 copies a dim (or is one, if an attribute says so) and -1 is inferred.
 void ExportReshape(OpContext& op) {
   const Value dims = op.IntsFrom("ShapeTensor", "Shape", "shape");
   if (op.Attr<bool>("allow_zero") && op.opset() < 14)
@@ -34,6 +60,7 @@ void ExportReshape(OpContext& op) {
   op.Out("Out", op.Attr<bool>("allow_zero")
                     ? op.Node("Reshape", {op.In("X"), dims}, {{"allowzero", 1}})
                     : op.Node("Reshape", {op.In("X"), dims}));
+  DropUncertainLod(op);
 }
 
 void ExportFlatten(OpContext& op) {
@@ -74,8 +101,13 @@ void ExportSqueeze(OpContext& op) {
 
 // Each axis refers to the shape so far; ONNX's axes refer to the final shape.
 void ExportUnsqueeze(OpContext& op) {
-  op.Require(op.op().type() == "unsqueeze" || !op.GivenByTensors("AxesTensorList", "AxesTensor"),
-             "axes that are tensors have no counterpart");
+  if (op.op().type() != "unsqueeze" && op.GivenByTensors("AxesTensorList", "AxesTensor")) {
+    // The place of a single axis is the same in both.
+    op.Require(op.OutShape("Out").rank() == op.Rank("X") + 1,
+               "several axes that are tensors have no counterpart");
+    const Value axis = op.IntsFrom("AxesTensorList", "AxesTensor", "");
+    return op.Out("Out", op.Node("Unsqueeze", {op.In("X"), axis}));
+  }
   std::vector<bool> is_new(static_cast<size_t>(op.Rank("X")), false);
   for (int64_t axis : op.IntsAttr("axes")) {
     const auto at = op.Axis(axis, static_cast<int>(is_new.size()) + 1);
