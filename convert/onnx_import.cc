@@ -53,22 +53,50 @@ Shape ShapeOf(const ValueInfoProto& input, const TypeProto::Tensor& type,
 }
 
 // The value of an input that is given, after a check of its type.
-onnx::ValuePtr KnownInput(const ValueInfoProto& input, const Tensor& given, DType dtype,
+onnx::ValuePtr KnownInput(const std::string& name, int data_type, const Tensor& given, DType dtype,
                           const Shape& shape) {
   const bool scalar = shape.rank() == 0;
   const Shape stored = scalar ? Shape{1} : shape;
   Tensor tensor = given;
   if (scalar && tensor.shape().rank() == 0) tensor = tensor.Reshaped(stored);
   if (tensor.dtype() != dtype || !stored.CompatibleWith(tensor.shape())) {
-    ThrowInvalid(fmt::format("the input {} is {}{} in the model, and cannot be {}",
-                             Quote(input.name()), ToString(dtype), shape.ToString(),
-                             tensor.ToString()));
+    ThrowInvalid(fmt::format("the input {} is {}{} in the model, and cannot be {}", Quote(name),
+                             ToString(dtype), shape.ToString(), tensor.ToString()));
   }
   auto value = std::make_shared<Value>();
   value->constant = tensor;
-  value->data_type = input.type().tensor_type().elem_type();
+  value->data_type = data_type;
   value->scalar = shape.rank() == 0;
   return value;
+}
+
+DType DTypeOfInput(const std::string& name, int data_type) {
+  const std::optional<DType> dtype = onnx::HoldingDType(data_type);
+  if (dtype) return *dtype;
+  throw Error(ErrorCode::kUnimplemented, fmt::format("the input {} is {}, which no dtype holds",
+                                                     Quote(name), onnx::DataTypeName(data_type)));
+}
+
+// The value of an input that is fed, with its variable.
+onnx::ValuePtr FedInput(ImportState& state, const std::string& name, int data_type, DType dtype,
+                        const Shape& shape) {
+  BlockDesc& root = state.program.Root();
+  VarDesc& var = root.Var(state.program.FreeName(onnx::UsableName(name)));
+  var.SetMeta({VarType::kLoDTensor, dtype, shape.rank() == 0 ? Shape{1} : shape, 0});
+  var.SetNeedCheckFeed(true);
+  auto value = std::make_shared<Value>();
+  value->var = state.writer.Var(root, var);
+  value->data_type = data_type;
+  value->scalar = shape.rank() == 0;
+  return value;
+}
+
+int TypeOfMapValues(const ValueInfoProto& input) {
+  const TypeProto::Map& map = input.type().map_type();
+  if (map.value_type().has_tensor_type()) return map.value_type().tensor_type().elem_type();
+  throw Error(ErrorCode::kUnimplemented,
+              fmt::format("the input {} is a map whose values are no numbers or texts",
+                          Quote(input.name())));
 }
 
 // Variables that ops write (the statistics of a batch_norm) are not parameters. Variables that no
@@ -204,36 +232,39 @@ class ModelImporter {
     if (!declared_.insert(input.name()).second)
       ThrowInvalid(fmt::format("the input {} is declared twice", Quote(input.name())));
     if (graph_.Has(input.name())) return;  // an initializer: a constant
-    input_names_.push_back(input.name());
-    inputs_.insert(input.name());
-    state_.memory.Add(kInputBytes, "the inputs of an ONNX model");
+    if (input.type().has_map_type()) return graph_.Define(input.name(), MapInput(input));
     if (!input.type().has_tensor_type()) {
-      throw Error(
-          ErrorCode::kUnimplemented,
-          fmt::format("the input {} is {}, and only tensors can be fed", Quote(input.name()),
-                      input.type().has_map_type() ? "a map" : "not a tensor"));
+      throw Error(ErrorCode::kUnimplemented,
+                  fmt::format("the input {} is not a tensor, and only tensors and maps can be fed",
+                              Quote(input.name())));
     }
     const TypeProto::Tensor& type = input.type().tensor_type();
-    const std::optional<DType> dtype = onnx::HoldingDType(type.elem_type());
-    if (!dtype) {
-      throw Error(ErrorCode::kUnimplemented,
-                  fmt::format("the input {} is {}, which no dtype holds", Quote(input.name()),
-                              onnx::DataTypeName(type.elem_type())));
-    }
-    const Shape shape = ShapeOf(input, type, options_);
-    const auto given = options_.input_values.find(input.name());
+    graph_.Define(input.name(),
+                  TensorInput(input.name(), type.elem_type(), ShapeOf(input, type, options_)));
+  }
+
+  onnx::ValuePtr TensorInput(const std::string& name, int data_type, const Shape& shape) {
+    input_names_.push_back(name);
+    inputs_.insert(name);
+    state_.memory.Add(kInputBytes, "the inputs of an ONNX model");
+    const DType dtype = DTypeOfInput(name, data_type);
+    const auto given = options_.input_values.find(name);
     if (given != options_.input_values.end())
-      return graph_.Define(input.name(), KnownInput(input, given->second, *dtype, shape));
-    BlockDesc& root = result_.program.Root();
-    VarDesc& var = root.Var(result_.program.FreeName(onnx::UsableName(input.name())));
-    var.SetMeta({VarType::kLoDTensor, *dtype, shape.rank() == 0 ? Shape{1} : shape, 0});
-    var.SetNeedCheckFeed(true);
-    auto value = std::make_shared<Value>();
-    value->var = state_.writer.Var(root, var);
-    value->data_type = type.elem_type();
-    value->scalar = shape.rank() == 0;
-    graph_.Define(input.name(), std::move(value));
-    feeds_.push_back(var.name());
+      return KnownInput(name, data_type, given->second, dtype, shape);
+    onnx::ValuePtr value = FedInput(state_, name, data_type, dtype, shape);
+    feeds_.push_back(value->var.name());
+    return value;
+  }
+
+  // A map is fed as two vectors: its values by the input's name, and its keys.
+  onnx::ValuePtr MapInput(const ValueInfoProto& input) {
+    const std::string keys = input.name() + ".keys";
+    const int data_type = TypeOfMapValues(input);
+    if (!declared_.insert(keys).second)
+      ThrowInvalid(fmt::format("{} is an input, and the keys of a map", Quote(keys)));
+    onnx::ValuePtr values = TensorInput(input.name(), data_type, Shape{-1});
+    values->keys = TensorInput(keys, input.type().map_type().key_type(), Shape{-1});
+    return values;
   }
 
   void CheckOptions() const {

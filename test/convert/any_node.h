@@ -76,12 +76,18 @@ inline void AddAttributes(NodeProto& node) {
       {"Concat", {{"axis", 0}}},
       {"ConcatFromSequence", {{"axis", 0}}},
       {"DepthToSpace", {{"blocksize", 1}}},
+      {"GroupNorm", {{"groups", 1}, {"activation", 0}}},
       {"GroupNormalization", {{"num_groups", 1}}},
+      {"GroupQueryAttention", {{"num_heads", 1}, {"kv_num_heads", 1}}},
       {"LRN", {{"size", 3}}},
       {"LSTM", {{"hidden_size", 2}}},
+      {"LinearAttention", {{"q_num_heads", 1}, {"kv_num_heads", 1}}},
+      {"MatMulNBits", {{"K", 2}, {"N", 2}, {"block_size", 16}}},
       {"MultiHeadAttention", {{"num_heads", 1}}},
+      {"QAttention", {{"num_heads", 1}}},
       {"RotaryEmbedding", {{"num_heads", 1}}},
       {"Scan", {{"num_scan_inputs", 1}}},
+      {"SkipGroupNorm", {{"groups", 1}, {"activation", 0}}},
       {"SpaceToDepth", {{"blocksize", 2}}},
       {"Split", {{"num_outputs", 1}}},
   };
@@ -91,7 +97,9 @@ inline void AddAttributes(NodeProto& node) {
       for (AttributeProto& attr = AddAttr(node, name, AttributeProto::INTS); int64_t value : values)
         attr.add_ints(value);
   }
-  const auto singles = numbers.find(node.op_type());
+  // com.microsoft's Attention has attributes of its own.
+  const bool fused = node.op_type() == "Attention" && !node.domain().empty();
+  const auto singles = numbers.find(fused ? "MultiHeadAttention" : node.op_type());
   if (singles != numbers.end()) {
     for (const auto& [name, value] : singles->second)
       AddAttr(node, name, AttributeProto::INT).set_i(value);

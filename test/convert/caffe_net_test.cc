@@ -151,8 +151,7 @@ TEST(CaffeErrors, NameThePlaceAndTheNearestName) {
   const auto error = [](const std::string& text) { return ErrorOf([&] { Import(text); }); };
   EXPECT_EQ(error("layer { name: 'c'\n  type: 'Convolutoin' top: 'c' }"),
             "net.prototxt:2:3: layer 'c' (Convolutoin): no such type of layer; did you mean "
-            "Convolution? Or inputs can replace it, with their dims without the batch: "
-            "--shape=c:3x224x224");
+            "Convolution? Or leave it out, since no layer reads its tops: --shape=c:1");
   EXPECT_EQ(
       error("layer { name: 'c' type: 'Convolution'\n convolution_param { num_outputs: 3 } }"),
       "net.prototxt:2:22: num_outputs: no such field in Caffe's ConvolutionParameter; did you "

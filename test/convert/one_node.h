@@ -7,6 +7,7 @@
 #include <coracle/proto/onnx.pb.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
@@ -71,6 +72,17 @@ class OneNode {
     *Add(name, proto::onnx::AttributeProto::TENSOR).mutable_t() = value;
     return *this;
   }
+  OneNode& Set(const std::string& name, const proto::onnx::GraphProto& value) {
+    *Add(name, proto::onnx::AttributeProto::GRAPH).mutable_g() = value;
+    return *this;
+  }
+  // Imports one more operator set.
+  OneNode& Opset(const std::string& domain, int64_t version) {
+    auto& import = *model_.add_opset_import();
+    import.set_domain(domain);
+    import.set_version(version);
+    return *this;
+  }
   // Removes an attribute.
   OneNode& Clear(const std::string& name) {
     auto& attrs = *node().mutable_attribute();
@@ -88,7 +100,7 @@ class OneNode {
     return *this;
   }
 
-  // Input i is fed when the model runs. `open`: the model does not declare its dims.
+  // The i-th input that is given is fed when the model runs. `open`: its dims are not declared.
   OneNode& Feed(int i, bool open = false) {
     auto& info = *model_.mutable_graph()->mutable_input(i);
     const auto given = options_.input_values.extract(info.name());
@@ -98,6 +110,15 @@ class OneNode {
     for (auto& dim : *info.mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim())
       dim.set_dim_param("n");
     return *this;
+  }
+
+  // The same for input i of the node.
+  OneNode& FeedInput(int i, bool open = false) {
+    const auto& infos = model_.graph().input();
+    const auto found = std::find_if(infos.begin(), infos.end(), [&](const auto& info) {
+      return info.name() == "x" + std::to_string(i);
+    });
+    return Feed(static_cast<int>(found - infos.begin()), open);
   }
 
   std::vector<Tensor> Results() {

@@ -4,6 +4,7 @@
 #include <coracle/coracle.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/ir/feed_fetch.h>
 #include <coracle/test/error_of.h>
 #include <coracle/test/test_data.h>
 #include <gtest/gtest.h>
@@ -202,6 +203,29 @@ TEST(OnnxExport, Refusals) {
   EXPECT_NE(error.find("block 0 op 0 (cholesky of 'y'): no ONNX counterpart is known"),
             std::string::npos)
       << error;
+}
+
+// Inputs that do not change what inference computes are left out.
+TEST(OnnxExport, InputsOfTrainingOnly) {
+  Net net;
+  BlockDesc& block = net.main.Root();
+  block.Var("x").SetShape({2, 4});
+  block.Var("seed").SetDType(DType::kInt32);
+  block.Var("seed").SetShape({1});
+  block.AppendOp("fill_constant", {}, {{"Out", {"seed"}}},
+                 {{"shape", std::vector<int64_t>{1}},
+                  {"dtype", static_cast<int32_t>(DType::kInt32)},
+                  {"value", 3.0f}});
+  block.Var("y").SetShape({2, 4});
+  block.Var("mask").SetDType(DType::kUInt8);
+  block.Var("mask").SetShape({2, 4});
+  block.AppendOp("dropout", {{"X", {"x"}}, {"Seed", {"seed"}}},
+                 {{"Out", {"y"}}, {"Mask", {"mask"}}},
+                 {{"is_test", true},
+                  {"dropout_prob", 0.5f},
+                  {"dropout_implementation", std::string("downgrade_in_infer")}});
+  SetFeedsAndFetches(net.main, {"x"}, {"y"});
+  EXPECT_EQ(OpTypes(net.Export()), "Mul");
 }
 
 TEST(OnnxExport, Opset) {

@@ -15,6 +15,15 @@ TEST(OnnxImages, Col2ImAddsWhatOverlaps) {
             (Numbers{2, 2, 1}));
 }
 
+TEST(OnnxImages, ImageScaler) {
+  const Tensor x = F({1, 2, 1, 2}, {1, 2, 3, 4});
+  EXPECT_EQ(OneNode("ImageScaler", 9, {x}).Set("scale", 2.0f).Set("bias", Numbers{10, -1}).Run(),
+            (Numbers{12, 14, 5, 7}));
+  const std::string refusal =
+      OneNode("ImageScaler", 9, {x}).Set("bias", Numbers{1, 2, 3}).Refusal();
+  EXPECT_NE(refusal.find("bias must have 2 numbers, got 3"), std::string::npos) << refusal;
+}
+
 TEST(OnnxImages, CenterCropPadHasTheLargerPartBehind) {
   const Tensor x = F({5}, {1, 2, 3, 4, 5});
   EXPECT_EQ(OneNode("CenterCropPad", 18, {x, I({2})}).Run(), (Numbers{2, 3}));

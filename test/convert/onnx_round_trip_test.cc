@@ -110,6 +110,40 @@ TEST(OnnxRoundTrip, PowersOfIntegersSaturate) {
   }
 }
 
+// An axis that is known only when the model runs.
+TEST(OnnxRoundTrip, AxesThatAreFed) {
+  const auto x = Tensor::Of<float>({2, 3}, {1, 2, 3, 4, 5, 6});
+  for (const int64_t axis : {0, 1, -1}) {
+    ProgramDesc sums;
+    sums.Root().Var("y").SetDType(DType::kFloat32);
+    sums.Root().AppendOp("cumsum", {{"X", {"x"}}, {"AxisTensor", {"axis"}}}, {{"Out", {"y"}}});
+    const std::map<std::string, Tensor> feeds = {{"x", x},
+                                                 {"axis", Tensor::Of<int64_t>({1}, {axis})}};
+    ExpectSame(sums, feeds, {"y"});
+    const std::vector<Tensor> got = Imported(sums, feeds, {"y"});
+    const std::vector<float> want =
+        axis == 0 ? std::vector<float>{1, 2, 3, 5, 7, 9} : std::vector<float>{1, 3, 6, 4, 9, 15};
+    EXPECT_EQ(std::vector<float>(got[0].span<float>().begin(), got[0].span<float>().end()), want);
+  }
+}
+
+TEST(OnnxRoundTrip, UnsignedIntegers) {
+  const auto x = Tensor::Of<uint64_t>({2}, {18446744073709551615U, 3}),
+             y = Tensor::Of<uint64_t>({2}, {2, 18446744073709551615U});
+  for (const char* type : {"elementwise_add", "elementwise_sub", "elementwise_mul", "less_than"}) {
+    ProgramDesc program;
+    program.Root().Var("z").SetDType(type == std::string("less_than") ? DType::kBool
+                                                                      : DType::kUInt64);
+    program.Root().AppendOp(type, {{"X", {"x"}}, {"Y", {"y"}}}, {{"Out", {"z"}}});
+    const std::vector<Tensor> got = Imported(program, {{"x", x}, {"y", y}}, {"z"});
+    if (type == std::string("elementwise_add")) {
+      EXPECT_TRUE(BitEqual(got[0], Tensor::Of<uint64_t>({2}, {1, 2})));
+    } else if (type == std::string("less_than")) {
+      EXPECT_TRUE(BitEqual(got[0], Tensor::Of<bool>({2}, {false, true})));
+    }
+  }
+}
+
 // No step of the quotient leaves the dtype.
 TEST(OnnxRoundTrip, FloorQuotientsOfLargeIntegers) {
   const auto check = [](DType dtype, int64_t most) {

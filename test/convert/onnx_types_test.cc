@@ -27,6 +27,67 @@ TEST(OnnxTypes, PartsOfTheFirstSplitAreFloats) {
     ExpectRefusal(OneNode("Split", opset, {x, I({3, 1})}).Outputs(2), "split is an attribute");
 }
 
+// IEEE 754: 1 is 0x3f800000; -0 has only the sign.
+TEST(OnnxTypes, BitCast) {
+  using proto::onnx::TensorProto;
+  const auto cast = [](const Tensor& x, int to) {
+    return OneNode("BitCast", 26, {x}).Set("to", int64_t{to});
+  };
+  const auto integers = [](const Tensor& tensor) {
+    const Tensor wide = tensor.Cast(DType::kInt64);
+    return Integers(wide.span<int64_t>().begin(), wide.span<int64_t>().end());
+  };
+  const Tensor x = F({3}, {1, -0.0f, 2});
+  EXPECT_EQ(integers(cast(x, TensorProto::INT32).Result()),
+            (Integers{0x3f800000, INT32_MIN, 0x40000000}));
+  // uint16 and uint32 are held in wider dtypes.
+  EXPECT_EQ(integers(cast(x, TensorProto::UINT32).Result()),
+            (Integers{0x3f800000, 0x80000000, 0x40000000}));
+  EXPECT_EQ(integers(cast(I({-1, 7}).Cast(DType::kInt16), TensorProto::UINT16).Feed(0).Result()),
+            (Integers{65535, 7}));
+  EXPECT_EQ(integers(cast(Bools({2}, {1, 0}), TensorProto::UINT8).Result()), (Integers{1, 0}));
+  EXPECT_EQ(integers(cast(I({INT64_MIN}), TensorProto::UINT64).Result().Cast(DType::kFloat64)),
+            (Integers{INT64_MAX}));  // 2^63, saturated
+  EXPECT_EQ(cast(I({0x3ff0000000000000}), TensorProto::DOUBLE).Run(), Numbers{1});
+  ExpectRefusal(cast(x, TensorProto::INT64), "FLOAT and INT64 have different numbers of bits");
+  ExpectRefusal(cast(I({1}).Cast(DType::kUInt8), TensorProto::FLOAT8E5M2), "no dtype holds");
+}
+
+// From uint16 and uint32, through the constants that ONNX stores in them.
+TEST(OnnxTypes, BitCastFromUnsigned) {
+  using proto::onnx::TensorProto;
+  proto::onnx::ModelProto model;
+  model.add_opset_import()->set_version(26);
+  auto& graph = *model.mutable_graph();
+  const auto add = [&](const std::string& name, int from, const std::string& raw, int to) {
+    auto& tensor = *graph.add_initializer();
+    tensor.set_name(name);
+    tensor.set_data_type(from);
+    tensor.add_dims(1);
+    tensor.set_raw_data(raw);
+    auto& node = *graph.add_node();
+    node.set_op_type("BitCast");
+    node.add_input(name);
+    node.add_output(name + "_out");
+    auto& attr = *node.add_attribute();
+    attr.set_name("to");
+    attr.set_type(proto::onnx::AttributeProto::INT);
+    attr.set_i(to);
+    graph.add_output()->set_name(name + "_out");
+  };
+  add("a", TensorProto::UINT16, "\xff\xff", TensorProto::INT16);
+  add("b", TensorProto::UINT16, std::string("\x00\x3c", 2), TensorProto::FLOAT16);
+  add("c", TensorProto::UINT32, std::string("\x00\x00\x80\xbf", 4), TensorProto::FLOAT);
+  Scope scope;
+  const InferenceModel imported = ParseOnnx(model.SerializeAsString(), "m.onnx", scope, {});
+  PreparedProgram prepared = Executor().Prepare(imported.program);
+  const std::vector<Tensor>& results = prepared.Run(scope, std::vector<Tensor>());
+  ASSERT_EQ(results.size(), 3U);
+  for (size_t i = 0; i < 3; ++i)
+    EXPECT_EQ(results[i].Cast(DType::kFloat32).data<float>()[0], (Numbers{-1, 1, -1}[i])) << i;
+  EXPECT_EQ(results[1].dtype(), DType::kFloat16);
+}
+
 TEST(OnnxTypes, QuantizeLinearOfIntegers) {
   const Tensor floats = F({5}, {7, -7, 5, 9, 2e9f});
   const Tensor x = Tensor::Of<int32_t>({5}, {7, -7, 5, 9, 2000000001});

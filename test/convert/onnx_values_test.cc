@@ -19,6 +19,30 @@ void ExpectEqual(const Numbers& got, const Numbers& wanted) {
   }
 }
 
+// --- transforms ---
+
+// Of one side: X[0] + (-1)^n X[2] + 2 Re(X[1] e^(2 pi i n / 4)), a fourth of it, for 4 elements.
+// The imaginary parts of X[0] and X[2] belong to no real signal, and are not read.
+TEST(OnnxValues, InverseTransformOfOneSide) {
+  const Tensor spectrum = F({1, 3, 2}, {10, 7, -2, 2, -2, 5});
+  for (const int64_t opset : {17, 20}) {
+    OneNode node("DFT", opset, {spectrum});
+    node.Set("inverse", int64_t{1}).Set("onesided", int64_t{1});
+    if (opset == 17) node.Set("axis", int64_t{1});
+    const Numbers got = node.Run(), want = {1, 2, 3, 4};
+    ASSERT_EQ(got.size(), 4U);
+    for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(got[i], want[i], 1e-6) << i;
+    EXPECT_EQ(node.Result().shape(), Shape({1, 4, 1}));
+  }
+  // Five elements have no middle one: 1 + 2 cos(2 pi 2 n / 5), a fifth of it.
+  OneNode odd("DFT", 20, {F({1, 3, 2}, {1, 0, 0, 0, 1, 0}), Tensor::Of<int64_t>({}, {5})});
+  const Numbers got = odd.Set("inverse", int64_t{1}).Set("onesided", int64_t{1}).Run();
+  ASSERT_EQ(got.size(), 5U);
+  for (size_t n = 0; n < 5; ++n)
+    EXPECT_NEAR(got[n], (1 + 2 * std::cos(4 * 3.14159265358979 * static_cast<double>(n) / 5)) / 5,
+                1e-6);
+}
+
 // --- bounds ---
 
 struct SliceCase {

@@ -42,9 +42,10 @@ inline double RelativeDifference(const Tensor& want, const Tensor& got) {
 // results differ from those of the executor; "" if they are equal to `tolerance`.
 inline std::string CompareWithOrt(const std::string& folder, const ProgramDesc& program,
                                   const Scope& scope, const std::map<std::string, Tensor>& feeds,
-                                  double tolerance, int opset = 17) {
+                                  double tolerance, int opset = 17, bool one_sequence = false) {
   MakeDirectories(folder);
-  ExportOnnx(folder + "/model.onnx", program, scope, {.opset = opset});
+  ExportOnnx(folder + "/model.onnx", program, scope,
+             {.opset = opset, .one_sequence = one_sequence});
   std::string names;
   std::vector<Tensor> in_order;
   for (const std::string& name : FeedNames(program)) {

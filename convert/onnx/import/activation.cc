@@ -2,8 +2,10 @@
 
 #include <coracle/convert/onnx/import/elementwise.h>
 #include <coracle/convert/onnx/import/families.h>
+#include <coracle/convert/onnx/import/indices.h>
 #include <coracle/convert/onnx/import/node_context.h>
 #include <coracle/operators/operators.h>
+#include <fmt/format.h>
 
 namespace coracle::onnx {
 namespace {
@@ -66,6 +68,28 @@ void ImportBiasGelu(NodeContext& node) {
 }
 
 void ImportFastGelu(NodeContext& node) { SetGeluOfSum(node, true); }
+
+// The first half of the last axis of X plus a bias, times gelu of the second half.
+void ImportBiasSplitGelu(NodeContext& node) {
+  const Variable x = node.In(0) + node.In(1);
+  const int last = x.shape().rank() - 1;
+  const int64_t width = x.shape()[last];
+  if (width < 0) node.RefuseUnknown("the width of X", "where its halves are");
+  node.Require(width % 2 == 0, fmt::format("a width of {} has no halves", width));
+  const Variable left = SliceOf(node, x, last, 0, width / 2);
+  const Variable right = SliceOf(node, x, last, width / 2, width);
+  node.Set(0, left * node.Unary("gelu", right, {{"approximate", false}}));
+}
+
+// swish of the gate A, times B.
+void ImportSwiGlu(NodeContext& node) {
+  const Shape a = node.shape(0), b = node.shape(1);
+  node.Require(
+      a.rank() == b.rank() && (!a.IsKnown() || !b.IsKnown() || a == b),
+      fmt::format("A and B must have one shape, got {} and {}", a.ToString(), b.ToString()));
+  const Variable gate = node.Unary("swish", node.In(0), {{"beta", node.Float("alpha", 1.0f)}});
+  node.Set(0, gate * node.In(1), node.IsScalar(0));
+}
 
 // x sigmoid(alpha x).
 void ImportQuickGelu(NodeContext& node) {
@@ -146,9 +170,14 @@ const NodeImporter kActivationRows[] = {
      .maps_to = "elementwise_add, gelu", .composed = true, .domain = "com.microsoft"},
     {.op_type = "FastGelu", .since = 1, .takes = "f f?", .import = ImportFastGelu,
      .maps_to = "elementwise_add, gelu", .composed = true, .domain = "com.microsoft"},
+    {.op_type = "BiasSplitGelu", .since = 1, .takes = "f3 f1", .import = ImportBiasSplitGelu,
+     .maps_to = "elementwise_add, slice, gelu, elementwise_mul", .composed = true,
+     .domain = "com.microsoft"},
     {.op_type = "QuickGelu", .since = 1, .takes = "n",
      .import = ImportQuickGelu, .maps_to = "swish", .domain = "com.microsoft"},
     {.op_type = "Swish", .since = 24, .takes = "n", .import = ImportSwish, .maps_to = "swish"},
+    {.op_type = "SwiGLU", .since = 28, .takes = "f f", .import = ImportSwiGlu,
+     .maps_to = "swish, elementwise_mul", .composed = true},
     {.op_type = "Shrink", .since = 9, .takes = "n",
      .import = ImportShrink, .maps_to = "where", .composed = true},
 };

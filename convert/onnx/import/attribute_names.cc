@@ -6,7 +6,7 @@
 namespace coracle::onnx {
 namespace {
 
-// Sorted. From the operator sets 1 to 25 and the preview of training.
+// Sorted. From the operator sets 1 to 28 and the preview of training.
 constexpr std::string_view kNames[] = {
     "activation_alpha",
     "activation_beta",
@@ -30,6 +30,7 @@ constexpr std::string_view kNames[] = {
     "case_change_action",
     "ceil_mode",
     "center_point_box",
+    "chunk_size",
     "clip",
     "consumed_inputs",
     "coordinate_transformation_mode",
@@ -72,6 +73,7 @@ constexpr std::string_view kNames[] = {
     "lambd",
     "largest",
     "layout",
+    "left_window_size",
     "linear_before_reset",
     "locale",
     "low",
@@ -120,6 +122,7 @@ constexpr std::string_view kNames[] = {
     "ratio",
     "reduction",
     "reverse",
+    "right_window_size",
     "rotary_embedding_dim",
     "round_mode",
     "sample_size",
@@ -136,6 +139,7 @@ constexpr std::string_view kNames[] = {
     "shape",
     "size",
     "softcap",
+    "softmax_precision",
     "sorted",
     "sparse_value",
     "spatial",
@@ -155,6 +159,7 @@ constexpr std::string_view kNames[] = {
     "transA",
     "transB",
     "type",
+    "update_rule",
     "update_scale",
     "upper",
     "value",

@@ -1,4 +1,4 @@
-// Values that are known without a run, and values passed through: Constant, Identity, Shape, Cast.
+// Values that are known without a run, and values passed through: Constant, Identity, Shape, casts.
 
 #include <coracle/convert/onnx/dtypes.h>
 #include <coracle/convert/onnx/import/casts.h>
@@ -127,6 +127,53 @@ void ImportCast(NodeContext& node) { SetCast(node, TypeAttr(node)); }
 
 void ImportCastLike(NodeContext& node) { SetCast(node, node.InValue(1).data_type); }
 
+// --- bits ---
+
+int BitsOf(NodeContext& node, int data_type) {
+  using proto::onnx::TensorProto;
+  const std::optional<DType> dtype = HoldingDType(data_type);
+  if (!dtype || !FloatFormat(data_type).empty() || *dtype == DType::kString)
+    node.Refuse(fmt::format("the bits of {}, which no dtype holds", DataTypeName(data_type)));
+  if (IsSmall(data_type)) return SmallBits(data_type);
+  if (data_type == TensorProto::UINT16) return 16;
+  if (data_type == TensorProto::UINT32) return 32;
+  return 8 * static_cast<int>(SizeOf(*dtype));
+}
+
+Variable ViewAs(NodeContext& node, const Variable& x, DType dtype) {
+  if (x.dtype() == dtype) return x;
+  return node.Unary("view_dtype", x, {{"dtype", static_cast<int32_t>(dtype)}});
+}
+
+// The bits of the input as signed integers of 8 bits or more.
+Variable SignedBits(NodeContext& node, int bits) {
+  const DType dtype = bits <= 8    ? DType::kInt8
+                      : bits == 16 ? DType::kInt16
+                      : bits == 32 ? DType::kInt32
+                                   : DType::kInt64;
+  const int data_type = node.InValue(0).data_type;
+  if (!IsHeldWider(data_type)) return ViewAs(node, node.In(0), dtype);
+  const Variable sign = node.ScalarVar(DType::kInt64, std::exp2(bits - 1));
+  const Variable low = LowBits(node, node.In(0), data_type);
+  if (IsSmallSigned(data_type)) return ExactCast(node, low, dtype);
+  return ExactCast(node, node.Binary("bitwise_xor", low, sign) - sign, dtype);
+}
+
+// The same bits as an element of another type. Types that a wider dtype holds go through integers.
+void ImportBitCast(NodeContext& node) {
+  const int from = node.InValue(0).data_type, to = node.Int32("to");
+  const int bits = BitsOf(node, from);
+  node.Require(bits == BitsOf(node, to), fmt::format("{} and {} have different numbers of bits",
+                                                     DataTypeName(from), DataTypeName(to)));
+  if (from == to) return node.SetSame(0, 0);
+  const DType dtype = *HoldingDType(to);
+  const bool plain = !IsHeldWider(from) && !IsHeldWider(to);
+  Variable y = plain ? ViewAs(node, node.In(0), dtype) : SignedBits(node, bits);
+  if (IsHeldWider(to)) y = ExactCast(node, LowBits(node, y, to), dtype);
+  if (!plain && !IsHeldWider(to)) y = ViewAs(node, y, dtype);
+  node.SetValue(0, {.var = y, .data_type = to, .scalar = node.IsScalar(0)});
+}
+
 }  // namespace
 
 Variable ExactCast(NodeContext& node, const Variable& x, DType dtype) {
@@ -181,6 +228,12 @@ void AddConstantImporters(NodeImporters& importers) {
            .takes = "T T",
            .import = ImportCastLike,
            .maps_to = "cast",
+           .unsigneds = kMoves},
+           {.op_type = "BitCast",
+           .since = 26,
+           .takes = "T",
+           .import = ImportBitCast,
+           .maps_to = "view_dtype; bitwise_and",
            .unsigneds = kMoves},
        })
     importers.Add(row);

@@ -39,8 +39,11 @@ class Inside {
     if (state.inner_parts > kMaxInnerParts) {
       throw Error(ErrorCode::kResourceExhausted,
                   fmt::format("functions and sub-graphs are more than {} nodes, inputs and "
-                              "attributes in all, counted as often as they are used",
-                              kMaxInnerParts));
+                              "attributes in all, counted as often as they are imported ({} in "
+                              "each other here). A loop that changes a shape is imported twice for "
+                              "each import of the loop around it: fewer loops in each other, or "
+                              "fixed shapes, help",
+                              kMaxInnerParts, state.depth));
     }
     ++state.depth;
   }

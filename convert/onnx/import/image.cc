@@ -226,6 +226,25 @@ void ImportDeformConv(NodeContext& node) {
   node.Set(0, out);
 }
 
+// Of Core ML's converters: x * scale, plus a number for each channel.
+void ImportImageScaler(NodeContext& node) {
+  const std::vector<float> bias = node.Floats("bias", {});
+  const auto channels = static_cast<int64_t>(bias.size());
+  const int64_t have = node.shape(0)[1];
+  node.Require(have < 0 || have == channels || channels == 0,
+               fmt::format("attribute bias must have {} numbers, got {}", have, channels));
+  Variable x = node.In(0);
+  if (have < 0 && channels > 0) {  // a bias for each channel must not broadcast a run's only one
+    Dims dims;
+    dims.Add(x, 0).Add(channels).Add(x, 2, 4);
+    x = ReshapedBy(node, x, dims.ToVector(node), dims.shape());
+  }
+  const Variable scaled = x * static_cast<double>(node.Float("scale", 1.0f));
+  if (channels == 0) return node.Set(0, scaled);
+  const Variable each = node.ConstantVar(Tensor::Of<float>({channels, 1, 1}, bias));
+  node.Set(0, scaled + node.Cast(each, x.dtype()));
+}
+
 }  // namespace
 
 void AddImageImporters(NodeImporters& importers) {
@@ -260,6 +279,12 @@ void AddImageImporters(NodeImporters& importers) {
            .takes = "f f f f1? f?",
            .import = ImportDeformConv,
            .maps_to = "deformable_conv or deformable_conv_v1; elementwise_add",
+           .composed = true},
+           {.op_type = "ImageScaler",
+           .since = 1,
+           .takes = "f4",
+           .import = ImportImageScaler,
+           .maps_to = "scale, elementwise_add",
            .composed = true},
        })
     importers.Add(row);

@@ -3,7 +3,9 @@
 #include <coracle/convert/onnx/import/families.h>
 #include <coracle/convert/onnx/import/indices.h>
 #include <coracle/convert/onnx/import/node_context.h>
+#include <coracle/framework/base/text.h>
 #include <coracle/operators/operators.h>
+#include <fmt/format.h>
 
 #include <cmath>
 
@@ -27,7 +29,7 @@ Variable Scaled(NodeContext& node, const Variable& x, float factor) {
 
 // A transposed constant B is computed when the program is compiled, and a product without trans_y
 // is fused with the addition to an fc.
-void ImportGemm(NodeContext& node) {
+Variable Gemm(NodeContext& node, bool stretches) {
   const float alpha = node.Float("alpha", 1.0f), beta = node.Float("beta", 1.0f);
   const bool trans_a = node.Flag("transA", false);
   bool trans_b = node.Flag("transB", false);
@@ -42,7 +44,6 @@ void ImportGemm(NodeContext& node) {
   Variable y = node.Make("matmul_v2", {{"X", {a.name()}}, {"Y", {b.name()}}},
                          {{"trans_x", trans_a}, {"trans_y", trans_b}});
   y = Scaled(node, y, alpha);
-  const bool stretches = node.opset() >= 7 || node.Flag("broadcast", false);
   if (node.HasInput(2) && beta != 0.0f) {
     node.Require(stretches || node.rank(2) == 2,
                  "C must have the product's shape unless attribute broadcast is 1");
@@ -56,8 +57,47 @@ void ImportGemm(NodeContext& node) {
     }
     y = y + Scaled(node, node.Cast(node.In(2), dtype), beta);
   }
-  node.Set(0, node.Cast(y, own));
+  return node.Cast(y, own);
 }
+
+void ImportGemm(NodeContext& node) {
+  node.Set(0, Gemm(node, node.opset() >= 7 || node.Flag("broadcast", false)));
+}
+
+// The activation that an attribute names, with the defaults of the op of that name.
+Variable GemmActivated(NodeContext& node, const Variable& x) {
+  const std::string name = node.String("activation", "");
+  const auto number = [&](const char* attr, float otherwise) {
+    return node.Float(attr, otherwise);
+  };
+  node.Require(!name.empty(),
+               "attribute activation is missing: set it, or use the op type Gemm, which has none");
+  const char* alpha = "activation_alpha";
+  for (const char* attr : {alpha, "activation_beta", "activation_gamma"})
+    node.attributes().Ignore(attr);
+  if (name == "Relu") return node.Unary("relu", x);
+  if (name == "Sigmoid") return node.Unary("sigmoid", x);
+  if (name == "Tanh") return node.Unary("tanh", x);
+  if (name == "Softplus") return node.Unary("softplus", x);
+  if (name == "Softsign") return node.Unary("softsign", x);
+  if (name == "Elu") return node.Unary("elu", x, {{"alpha", number(alpha, 1.0f)}});
+  if (name == "LeakyRelu") return node.Unary("leaky_relu", x, {{"alpha", number(alpha, 0.01f)}});
+  if (name == "ThresholdedRelu")
+    return node.Unary("thresholded_relu", x, {{"threshold", number(alpha, 1.0f)}});
+  if (name == "HardSigmoid") {
+    return node.Unary(
+        "hard_sigmoid", x,
+        {{"slope", number(alpha, 0.2f)}, {"offset", number("activation_beta", 0.5f)}});
+  }
+  if (name == "Selu") {
+    return node.Unary("selu", x,
+                      {{"alpha", number(alpha, 1.67326319217681884765625f)},
+                       {"scale", number("activation_gamma", 1.05070102214813232421875f)}});
+  }
+  node.Refuse(fmt::format("attribute activation of {}", Quote(name)));
+}
+
+void ImportFusedGemm(NodeContext& node) { node.Set(0, GemmActivated(node, Gemm(node, true))); }
 
 // alpha A' B' over batches; batch dimensions are never transposed.
 void ImportFusedMatMul(NodeContext& node) {
@@ -147,6 +187,13 @@ void AddMatmulImporters(NodeImporters& importers) {
            .maps_to = "matmul_v2, elementwise_add (fc when compiled)",
            .unsigneds = Unsigned::kWraps,
            .composed = true},
+           {.op_type = "FusedGemm",
+           .since = 1,
+           .takes = "f2 f2 f0-2?",
+           .import = ImportFusedGemm,
+           .maps_to = "matmul_v2, elementwise_add and the activation",
+           .composed = true,
+           .domain = "com.microsoft"},
            {.op_type = "FusedMatMul",
            .since = 1,
            .takes = "f1+ f1+",

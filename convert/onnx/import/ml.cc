@@ -1,11 +1,18 @@
 // ai.onnx.ml: preprocessing and postprocessing of classic models.
 
+#include <coracle/convert/onnx/import/casts.h>
 #include <coracle/convert/onnx/import/families.h>
+#include <coracle/convert/onnx/import/graph_importer.h>
+#include <coracle/convert/onnx/import/indices.h>
 #include <coracle/convert/onnx/import/ml_scores.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
 #include <cmath>
+#include <numeric>
+#include <string>
+#include <unordered_map>
+#include <vector>
 
 namespace coracle::onnx {
 namespace {
@@ -139,6 +146,120 @@ void ImportZipMap(NodeContext& node) {
   node.SetValue(0, {.var = x, .keys = std::move(keys)});
 }
 
+// --- maps as inputs ---
+
+// The keys of the map that is input 0, whose values are the tensor itself.
+Variable KeysIn(NodeContext& node) {
+  const std::shared_ptr<Value>& keys = node.InValue(0).keys;
+  node.Require(keys != nullptr, "the input must be a map that is an input of the model");
+  const Variable var = node.graph().state().VarOf(*keys, node.NewName("keys"));
+  return node.writer().Var(var.block(), var.desc());
+}
+
+// One element: 0, or an empty string.
+Variable EmptyElement(NodeContext& node, DType dtype) {
+  return node.ConstantVar(dtype == DType::kString ? Tensor::OfStrings({1}, {{""}})
+                                                  : Tensor::Zeros(dtype, {1}));
+}
+
+// The keys of a vocabulary without repetitions, and where each column's key is among them.
+struct Vocabulary {
+  ClassLabels keys;
+  std::vector<int64_t> places;
+};
+
+template <class T>
+void AddKeys(const std::vector<T>& given, std::vector<T>& keys, std::vector<int64_t>& places) {
+  std::unordered_map<T, int64_t> known;
+  for (const T& key : given) {
+    const auto [found, is_new] = known.emplace(key, static_cast<int64_t>(keys.size()));
+    if (is_new) keys.push_back(key);
+    places.push_back(found->second);
+  }
+}
+
+Vocabulary VocabularyOf(NodeContext& node) {
+  const std::vector<int64_t> integers = node.Ints("int64_vocabulary", {});
+  const std::vector<std::string> strings =
+      node.attributes().Strings("string_vocabulary").value_or(std::vector<std::string>());
+  node.Require(integers.empty() != strings.empty(),
+               "one of the attributes int64_vocabulary and string_vocabulary must have keys");
+  Vocabulary vocabulary;
+  AddKeys(integers, vocabulary.keys.integers, vocabulary.places);
+  AddKeys(strings, vocabulary.keys.strings, vocabulary.places);
+  return vocabulary;
+}
+
+// For each key that is fed, its place in the vocabulary; for others, the vocabulary's size.
+Variable PlacesOfKeys(NodeContext& node, const Vocabulary& vocabulary, const Variable& keys) {
+  std::vector<int64_t> places(static_cast<size_t>(vocabulary.keys.size()));
+  std::iota(places.begin(), places.end(), 0);
+  return node.Unary("map_values", keys,
+                    {{"out_dtype", static_cast<int32_t>(DType::kInt64)},
+                     {"keys_strings", vocabulary.keys.strings},
+                     {"keys_int64s", vocabulary.keys.integers},
+                     {"values_int64s", places},
+                     {"default_int64", vocabulary.keys.size()}});
+}
+
+// The value of each key of the vocabulary, [1, C]; of a key that the map lacks, 0 or an empty
+// string. Of a key that is fed twice, the last value counts. Other keys are not read.
+void ImportDictVectorizer(NodeContext& node) {
+  const Vocabulary vocabulary = VocabularyOf(node);
+  const Variable keys = KeysIn(node), values = node.In(0);
+  const DType dtype = vocabulary.keys.strings.empty() ? DType::kInt64 : DType::kString;
+  node.Require(keys.dtype() == dtype,
+               fmt::format("the vocabulary must have the type of the keys, {}, got {}",
+                           ToString(keys.dtype()), ToString(dtype)));
+  // Values are counted from 1; 0 is the empty element, and one more place takes the other keys.
+  const Variable places = PlacesOfKeys(node, vocabulary, keys);
+  const Variable numbers = Counted(node, DimOf(node, keys, 0)) + 1.0;
+  const Variable zeros =
+      node.ConstantVar(Tensor::Zeros(DType::kInt64, {vocabulary.keys.size() + 1}));
+  const Variable at = node.Make(
+      "scatter", {{"X", {zeros.name()}}, {"Ids", {places.name()}}, {"Updates", {numbers.name()}}},
+      {{"overwrite", true}});
+  const Variable all = variable_functions::Concat({EmptyElement(node, values.dtype()), values}, 0);
+  const auto gathered = [&](const Variable& x, const Variable& index) {
+    return node.Make("gather", {{"X", {x.name()}}, {"Index", {index.name()}}}, {{"axis", 0}});
+  };
+  const Variable found = gathered(all, gathered(at, node.ConstantVar(vocabulary.places)));
+  node.Set(0, node.Reshape(found, {1, static_cast<int64_t>(vocabulary.places.size())}));
+}
+
+// The values by increasing key, [1, n], or, if SPARSE, the value of key k in column k. There, keys
+// from max_map on are left out, as in ONNX Runtime; a negative key is an error of the run.
+void ImportCastMap(NodeContext& node) {
+  const std::string to = node.OneOf("cast_to", "TO_FLOAT", {"TO_FLOAT", "TO_STRING", "TO_INT64"});
+  const std::string form = node.OneOf("map_form", "DENSE", {"DENSE", "SPARSE"});
+  const int64_t columns = node.Int("max_map", 1);
+  const DType dtype = to == "TO_FLOAT"    ? DType::kFloat32
+                      : to == "TO_STRING" ? DType::kString
+                                          : DType::kInt64;
+  const Variable keys = KeysIn(node);
+  node.Require(keys.dtype() == DType::kInt64, "the keys must be int64");
+  if (dtype == DType::kString && node.In(0).dtype() != dtype)
+    node.Refuse("numbers as texts, whose form ONNX does not define");
+  Variable y = ExactCast(node, node.In(0), dtype);
+  if (form == "SPARSE") {
+    if (dtype == DType::kString)
+      node.Refuse("map_form SPARSE of strings, whose missing elements ONNX does not name");
+    node.Require(columns > 0, "attribute max_map must be positive");
+    RequireSmallConstant(node, {columns}, "attribute max_map");
+    const Variable zeros = node.ConstantVar(Tensor::Zeros(dtype, {columns + 1}));
+    const Variable places = Min(keys, node.ScalarVar(DType::kInt64, static_cast<double>(columns)));
+    y = node.Make("scatter",
+                  {{"X", {zeros.name()}}, {"Ids", {places.name()}}, {"Updates", {y.name()}}},
+                  {{"overwrite", true}});
+    y = SliceOf(node, y, 0, 0, columns);
+  } else {
+    const Variable order =
+        node.Make("argsort", {{"X", {keys.name()}}}, {{"axis", int32_t{0}}}, "Indices");
+    y = node.Make("gather", {{"X", {y.name()}}, {"Index", {order.name()}}}, {{"axis", 0}});
+  }
+  node.Set(0, node.Reshape(y, {1, -1}));
+}
+
 }  // namespace
 
 void AddMlImporters(NodeImporters& importers) {
@@ -157,6 +278,17 @@ void AddMlImporters(NodeImporters& importers) {
   add("Imputer", "n1+", ImportImputer, "equal, where");
   add("Normalizer", "n1-2", ImportNormalizer, "reduce_max or reduce_sum, elementwise_div");
   add("Scaler", "n1+", ImportScaler, "elementwise_sub, elementwise_mul");
+  const auto add_map = [&](const char* type, void (*import)(NodeContext&), const char* maps_to) {
+    importers.Add({.op_type = type,
+                   .since = 1,
+                   .takes = "T",
+                   .import = import,
+                   .maps_to = maps_to,
+                   .foldable = false,
+                   .domain = "ai.onnx.ml"});
+  };
+  add_map("CastMap", ImportCastMap, "argsort, gather; scatter");
+  add_map("DictVectorizer", ImportDictVectorizer, "map_values, scatter, gather");
   add("ZipMap", "f1-2", ImportZipMap, "no op: the tensor, and the labels");
 }
 

@@ -1,5 +1,6 @@
 #include <coracle/convert/onnx/import/families.h>
 #include <coracle/convert/onnx/import/node_importers.h>
+#include <coracle/convert/onnx/import/refused_types.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
@@ -32,6 +33,7 @@ const NodeImporter& NodeImporters::Get(const std::string& domain, const std::str
             ? fmt::format("operator set {} is too new: the op is known up to {}", version, newest)
             : fmt::format("operator set {} is too old for this op", version));
   }
+  if (const char* why = WhyRefused(domain, op_type)) throw Error(ErrorCode::kUnimplemented, why);
   std::vector<std::string> known;
   for (const NodeImporter& row : rows_) known.push_back(row.op_type);
   throw Error(ErrorCode::kUnimplemented,

@@ -287,13 +287,28 @@ Variable LastAxisNormalised(NodeContext& node, const Variable& x, size_t gamma, 
       {{"begin_norm_axis", x.shape().rank() - 1}, {"epsilon", node.Float("epsilon", 1e-12f)}}, "Y");
 }
 
-// Inputs: the sum's parts, gamma, beta, a bias of the sum. Outputs 1 and 2, which are not computed
-// for inference, have no counterpart; the last one is the sum.
+// Outputs 1 and 2, which are not computed for inference, have no counterpart; the last one is
+// the sum.
+void SetSum(NodeContext& node, const Variable& sum) {
+  if (node.Wants(3)) node.Set(3, sum);
+}
+
+// Inputs: the sum's parts, gamma, beta, a bias of the sum.
 void ImportSkipLayerNormalization(NodeContext& node) {
   Variable sum = node.In(0) + node.In(1);
   if (node.HasInput(4)) sum = sum + node.In(4);
   node.Set(0, LastAxisNormalised(node, sum, 2, 3));
-  if (node.Wants(3)) node.Set(3, sum);
+  SetSum(node, sum);
+}
+
+// Inputs: the sum's parts, gamma, a bias of the sum.
+void ImportSkipSimplifiedLayerNormalization(NodeContext& node) {
+  Variable sum = node.In(0) + node.In(1);
+  if (node.HasInput(3)) sum = sum + node.In(3);
+  const Variable square = MeanOver(node, Square(sum), {sum.shape().rank() - 1});
+  const Variable root = Sqrt(square + node.Float("epsilon", 1e-12f));
+  node.Set(0, sum / root * node.In(2));
+  SetSum(node, sum);
 }
 
 // The rows of table `i` selected by the ids.
@@ -315,8 +330,9 @@ void ImportEmbedLayerNormalization(NodeContext& node) {
     sum = sum + Embedded(node, 3, node.In(8));
   } else {
     const int64_t length = ids.shape()[1];
-    if (length < 0) node.Refuse("position_ids is missing for sequences of unknown length");
-    sum = sum + SliceOf(node, node.In(3), 0, 0, length);
+    const Variable first = node.ScalarVar(DType::kInt64, 0), table = node.In(3);
+    sum = sum + (length < 0 ? SliceBetween(node, table, 0, first, DimOf(node, ids, 1))
+                            : SliceOf(node, table, 0, 0, length));
   }
   if (node.HasInput(1)) sum = sum + Embedded(node, 4, node.In(1));
   node.Set(0, LastAxisNormalised(node, sum, 5, 6));
@@ -344,16 +360,25 @@ void ImportLayerNormalization(NodeContext& node) {
     SetStatistics(node, DimsFrom(axis, node.rank(0)), epsilon, stash);
 }
 
-// X / sqrt(mean of X^2 + epsilon), times scale.
+// X / sqrt(mean of X^2 + epsilon), times scale. SimplifiedLayerNormalization, its older name, has
+// the type of the scale, and gives 1 / the root, too.
 void ImportRMSNormalization(NodeContext& node) {
   const float epsilon = node.Float("epsilon", 1e-5f);
-  StashOf(node);
-  const DType own = node.dtype(0);
+  const DType stash = StashOf(node), own = node.dtype(0);
   const int32_t axis = node.Axis(node.Int("axis", -1), node.rank(0));
   const Variable x = node.Cast(node.In(0), WideOf(own));
   const Variable square = MeanOver(node, Square(x), DimsFrom(axis, node.rank(0)));
-  const Variable normal = node.Cast(x / Sqrt(square + epsilon), own);
-  node.Set(0, normal * node.Cast(node.In(1), own));
+  const Variable root = Sqrt(square + epsilon);
+  const Variable y = node.Cast(x / root, own) * node.Cast(node.In(1), own);
+  const DType scale = node.InValue(1).dtype();
+  if (node.op_type() == "RMSNormalization" || node.InValue(0).dtype() == scale)
+    node.Set(0, y);
+  else
+    node.SetValue(0, {.var = node.Cast(y, scale), .data_type = ToDataType(scale)});
+  if (node.Wants(1)) {
+    const Variable factor = node.Cast(node.Unary("reciprocal", root), stash);
+    node.SetValue(1, {.var = factor, .data_type = ToDataType(stash)});
+  }
 }
 
 // --- LRN, LpNormalization, MeanVarianceNormalization ---
@@ -444,6 +469,20 @@ void AddNormImporters(NodeImporters& importers) {
                  .takes = "f1+ f f1 f1? f1?",
                  .import = ImportSkipLayerNormalization,
                  .maps_to = "elementwise_add, layer_norm",
+                 .composed = true,
+                 .domain = "com.microsoft"});
+  importers.Add({.op_type = "SkipSimplifiedLayerNormalization",
+                 .since = 1,
+                 .takes = "f1+ f f1 f1?",
+                 .import = ImportSkipSimplifiedLayerNormalization,
+                 .maps_to = "elementwise_add, square, reduce_mean, sqrt, elementwise_div",
+                 .composed = true,
+                 .domain = "com.microsoft"});
+  importers.Add({.op_type = "SimplifiedLayerNormalization",
+                 .since = 1,
+                 .takes = "f1+ f",
+                 .import = ImportRMSNormalization,
+                 .maps_to = "square, reduce_mean, sqrt, elementwise_div, elementwise_mul",
                  .composed = true,
                  .domain = "com.microsoft"});
   importers.Add({.op_type = "EmbedLayerNormalization",

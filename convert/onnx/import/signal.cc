@@ -135,30 +135,79 @@ Variable PartOf(NodeContext& node, const Variable& x, int64_t part) {
                          {{"axes", std::vector<int32_t>{last}}});
 }
 
+void RefuseUnknownParts(NodeContext& node) {
+  const Shape shape = node.shape(0);
+  if (shape.rank() >= 2 && shape[shape.rank() - 1] < 0)
+    node.RefuseUnknown("the last dimension of the input (1 or 2)", "whether numbers are complex");
+}
+
+// The real signal of a spectrum of one side, whose other half is its conjugate mirror image:
+// y[n] = sum of c[k] (re[k] cos(2 pi k n / N) - im[k] sin(2 pi k n / N)) / N, where c is 1 for k =
+// 0 and, if N is even, k = N / 2, and else 2. Entries after N / 2 are not read, absent ones are 0.
+void ImportInverseReal(NodeContext& node, int32_t at) {
+  const Shape shape = node.shape(0);
+  const int rank = shape.rank();
+  node.Require(shape[rank - 1] == 2 || shape[rank - 1] < 0,
+               "the inverse transform of one side needs a complex input");
+  if (shape[at] < 0) node.RefuseUnknown("the length of the signal", "the factors of the transform");
+  const int64_t length =
+      node.HasInput(1) ? KnownLength(node, 1, "dft_length") : 2 * (shape[at] - 1);
+  node.Require(length > 0, "the signal must not be empty");
+  const int64_t used = std::min(shape[at], length / 2 + 1);
+  RequireSmallConstant(node, {used, length}, "the matrix of a Fourier transform");
+  Variable x = node.Cast(node.In(0), DType::kFloat64);
+  if (shape[rank - 1] < 0) {  // must be 2 in a run
+    Dims dims;
+    dims.Add(x, 0, rank - 1).Add(2);
+    x = ReshapedBy(node, x, dims.ToVector(node), dims.shape());
+  }
+  std::vector<double> cosines, sines;
+  for (int64_t k = 0; k < used; ++k) {
+    const double share = (k == 0 || 2 * k == length ? 1.0 : 2.0) / static_cast<double>(length);
+    for (int64_t n = 0; n < length; ++n) {
+      const double turn = static_cast<double>(k * n % length) / static_cast<double>(length);
+      cosines.push_back(share * std::cos(2 * std::numbers::pi * turn));
+      sines.push_back(-share * std::sin(2 * std::numbers::pi * turn));
+    }
+  }
+  const auto product = [&](int64_t part, const std::vector<double>& factors) {
+    const Variable moved = MoveAxis(node, PartOf(node, x, part), at, -1);
+    const Variable given = used == shape[at] ? moved : SliceOf(node, moved, rank - 2, 0, used);
+    const Tensor matrix = Tensor::Of<double>({used, length}, factors);
+    return node.Binary("matmul_v2", given, node.ConstantVar(matrix));
+  };
+  const Variable y = MoveAxis(node, product(0, cosines) + product(1, sines), rank - 2, at);
+  node.Set(0, node.WithXShape("unsqueeze2", node.Cast(y, node.In(0).dtype()),
+                              {{"axes", std::vector<int32_t>{rank - 1}}}));
+}
+
 // The axis is an attribute up to operator set 19.
 void ImportDft(NodeContext& node) {
   const bool inverse = node.Flag("inverse", false), one_sided = node.Flag("onesided", false);
   const Shape shape = node.shape(0);
   const int rank = shape.rank();
-  node.Require(rank >= 2 && (shape[rank - 1] == 1 || shape[rank - 1] == 2),
+  if (!one_sided || !inverse) RefuseUnknownParts(node);
+  node.Require(rank >= 2 && shape[rank - 1] <= 2 && shape[rank - 1] != 0,
                "the last dimension of the input must be 1 or 2");
   int64_t axis = node.opset() < 20 ? node.Int("axis", 1) : -2;
   if (node.opset() >= 20 && node.HasInput(2)) axis = node.KnownInt(2, "axis");
   const int32_t at = node.Axis(axis, rank);
   node.Require(at != rank - 1, "the axis must not be that of the parts");
   const bool complex = shape[rank - 1] == 2;
-  if (one_sided && inverse) node.Refuse("an inverse transform of one side");
+  if (one_sided && inverse) return ImportInverseReal(node, at);
   node.Require(!one_sided || !complex, "attribute onesided needs a real input");
   if (shape[at] < 0) node.RefuseUnknown("the length of the signal", "the factors of the transform");
   Transform t{shape[at], shape[at], inverse};
   if (node.HasInput(1)) t.length = KnownLength(node, 1, "dft_length");
   node.Require(t.length > 0, "the signal must not be empty");
   t.outputs = one_sided ? t.length / 2 + 1 : t.length;
-  const Variable x = node.In(0);
+  // In float64: of a product with a matrix, float32 keeps fewer digits than a fast transform.
+  const Variable x = node.Cast(node.In(0), DType::kFloat64);
   const Variable real = MoveAxis(node, PartOf(node, x, 0), at, -1);
   Variable imaginary;
   if (complex) imaginary = MoveAxis(node, PartOf(node, x, 1), at, -1);
-  node.Set(0, MoveAxis(node, Transformed(node, real, imaginary, t), rank - 2, at));
+  const Variable y = MoveAxis(node, Transformed(node, real, imaginary, t), rank - 2, at);
+  node.Set(0, node.Cast(y, node.In(0).dtype()));
 }
 
 // The number of frames of a signal [batch, length], int64 [1].
@@ -188,6 +237,7 @@ Variable PlacesOfFrames(NodeContext& node, int64_t signal, int64_t step, int64_t
 void ImportStft(NodeContext& node) {
   const bool one_sided = node.Flag("onesided", true);
   const Shape shape = node.shape(0);
+  if (shape.rank() == 3) RefuseUnknownParts(node);
   node.Require(shape.rank() == 2 || (shape.rank() == 3 && (shape[2] == 1 || shape[2] == 2)),
                "the signal must have the shape [batch, length, 1 or 2]");
   const int64_t step = KnownLength(node, 1, "frame_step");
