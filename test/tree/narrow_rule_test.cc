@@ -1,6 +1,5 @@
 // Numbers of 64 bits that come from a file become 32 bits in one place, convert/narrow.h, which
-// refuses numbers that do not fit. A cast would drop bits, and a clamp would change the number
-// silently.
+// refuses numbers that do not fit: a cast would drop bits, and a clamp would silently change them.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
