@@ -70,7 +70,11 @@ Value SliceAtRunTime(OpContext& op, const Ints& axes, const Ints& dropped, const
       kept_steps.push_back(steps[i]);
     }
   }
-  if (kept.empty()) return part;
+  if (kept.empty()) {  // one element needs no end
+    op.Ignore("EndsTensorList");
+    op.Ignore("EndsTensor");
+    return part;
+  }
   const auto of_kept = [&](const Value& bounds) {
     return kept.size() == axes.size() ? bounds : op.Node("Gather", {bounds, op.IntList(kept)});
   };
