@@ -1,7 +1,7 @@
 #pragma once
 // Models in other formats: ONNX models as programs, inference programs as ONNX models, and programs
-// of Paddle 3 (PIR) as programs. The op types are listed in docs/onnx.md, docs/onnx_export.md and
-// docs/pir.md.
+// of Paddle 3 (PIR) as programs. docs/onnx.md, docs/onnx_export.md and docs/pir.md list the types
+// of ops.
 
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/program.h>
@@ -84,12 +84,10 @@ struct OnnxExportOptions {
 void ExportOnnx(const std::string& path, const ProgramDesc& program, const Scope& parameters,
                 const OnnxExportOptions& options = {});
 
-// Programs of Paddle 3 (inference.json).
-
-// The program in JSON text of Paddle 3, with its feed and fetch ops. Parameters keep their names,
-// also those that no op reads, so that PersistableNames gives the order of the parameter file.
-// Fetched values have the names of their fetch ops. `ops` of nullptr is DefaultOps(); it must
-// outlive the use of the program.
+// The program in JSON text of Paddle 3 (inference.json), with its feed and fetch ops. Parameters
+// keep their names, also those that no op reads, so that PersistableNames gives the order of the
+// parameter file. Fetched values have the names of their fetch ops. `ops` of nullptr is
+// DefaultOps(); it must outlive the use of the program.
 //
 // Throws kDataLoss for damaged text and for values that no op defines, kUnimplemented for an op,
 // an attribute or a type without counterpart, with the op's number and layer in the first line, and
