@@ -180,8 +180,8 @@ void RunDepthwise(const DepthwiseRows& t, int64_t kernel_w, int64_t stride_w) {
                   : DepthwiseOfWidth<5, false>(t, stride_w);
 }
 
-// Computes kCount outputs of a row from x on. kInside: no window exceeds the image on the left or on
-// the right.
+// Computes kCount outputs of a row from x on. kInside: no window exceeds the image on the left or
+// on the right.
 template <int kCount, bool kInside>
 HWY_INLINE void AnyBlock(const DepthwiseRows& t, const DepthwiseWindows& w, int64_t x, int64_t c) {
   const FloatTag d;

@@ -196,7 +196,8 @@ TEST(OnnxTypes, PackedQueriesKeysAndValues) {
   ExpectRefusal(node({q, k}), "input 2 is missing");
   ExpectRefusal(node({Packed({q, k})}), "must hold 3 tensors of 2 heads");
   ExpectRefusal(node({Packed({q, k, v}), k}), "input 1 is packed in input 0");
-  ExpectRefusal(node({q, k.Reshaped({1, kHeads, kLength, kSize}), v}), "a key of rank 4 needs a value of rank 4");
+  ExpectRefusal(node({q, k.Reshaped({1, kHeads, kLength, kSize}), v}),
+                "a key of rank 4 needs a value of rank 4");
 }
 
 TEST(OnnxTypes, AnAttentionMaskOfRank0) {
