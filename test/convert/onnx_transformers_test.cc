@@ -369,6 +369,13 @@ TEST(OnnxTransformers, WhatIsRefused) {
   for (const char* type : {"BeamSearch", "GreedySearch", "Sampling"})
     ExpectRefusal(OneNode(type, 1, {x}, "com.microsoft"), "export the decoder alone");
   ExpectRefusal(OneNode("PackedAttention", 1, {x}, "com.microsoft"), "without the packing mode");
+  ExpectRefusal(OneNode("QAttention", 1,
+                        {Int32s(x.shape(), std::vector<int32_t>(x.numel(), 1)),
+                         Int32s(weights.shape(), std::vector<int32_t>(weights.numel(), 1)), bias,
+                         F({1}, {0.01f}), F({1}, {0.1f})},
+                        "com.microsoft")
+                    .Set("num_heads", kHeads),
+                "input 0 must have integers of 8 bits");
 }
 
 }  // namespace coracle::onnx::onnx_transformers_test

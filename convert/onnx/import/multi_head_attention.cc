@@ -4,6 +4,7 @@
 #include <coracle/convert/onnx/import/families.h>
 #include <coracle/convert/onnx/import/indices.h>
 #include <coracle/convert/onnx/import/padding_mask.h>
+#include <coracle/convert/onnx/import/quantized_matmul.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
@@ -266,19 +267,13 @@ void ImportPackedAttention(NodeContext& node) {
   SetPackedAttention(node, all, {.mask = 3, .bias = 5}, 4);
 }
 
-// Input i, integers of 8 bits, minus the zero point in input `zero`, in float64: sums of products
-// are exact.
-Variable Centred(NodeContext& node, size_t i, size_t zero) {
-  const Variable x = node.Cast(node.In(i), DType::kFloat64);
-  return node.HasInput(zero) ? x - node.Cast(node.In(zero), DType::kFloat64) : x;
-}
-
 // Inputs x, weights, a bias, the scales of x and the weights, a mask, their zero points, past keys
 // and values.
 void ImportQuantizedAttention(NodeContext& node) {
-  const auto wide = [&](size_t i) { return node.Cast(node.In(i), DType::kFloat64); };
-  const Variable sums = node.Binary("matmul_v2", Centred(node, 0, 6), Centred(node, 1, 7));
-  const Variable all = sums * (wide(3) * wide(4)) + node.Cast(BiasOfColumns(node), DType::kFloat64);
+  const Variable sums = node.Binary("matmul_v2", Centred(node, 0, WideIn(node, 6)),
+                                    Centred(node, 1, WideIn(node, 7)));
+  const Variable all =
+      sums * (WideIn(node, 3) * WideIn(node, 4)) + node.Cast(BiasOfColumns(node), DType::kFloat64);
   SetPackedAttention(node, node.Cast(all, DType::kFloat32), {.mask = 5, .bias = node.NumInputs()},
                      8);
 }

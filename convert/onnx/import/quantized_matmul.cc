@@ -5,6 +5,7 @@
 #include <coracle/convert/onnx/import/families.h>
 #include <coracle/convert/onnx/import/indices.h>
 #include <coracle/convert/onnx/import/node_context.h>
+#include <coracle/convert/onnx/import/quantized_matmul.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
@@ -13,8 +14,8 @@ namespace {
 
 Variable Wide(NodeContext& node, const Variable& x) { return node.Cast(x, DType::kFloat64); }
 
-// Input i, integers of 8 bits, minus a zero point (may be empty). In float64, sums of products are
-// exact numbers.
+}  // namespace
+
 Variable Centred(NodeContext& node, size_t i, const Variable& zero) {
   const DType dtype = node.InValue(i).dtype();
   node.Require(dtype == DType::kInt8 || dtype == DType::kUInt8,
@@ -23,10 +24,11 @@ Variable Centred(NodeContext& node, size_t i, const Variable& zero) {
   return zero ? x - zero : x;
 }
 
-// Input i, if it is given.
 Variable WideIn(NodeContext& node, size_t i) {
   return node.HasInput(i) ? Wide(node, node.In(i)) : Variable();
 }
+
+namespace {
 
 // The only element of input i. If only a run knows the number of elements, the reshape checks it.
 Variable OneIn(NodeContext& node, size_t i) {
