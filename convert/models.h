@@ -1,7 +1,6 @@
 #pragma once
-// Models in other formats: ONNX models as programs, inference programs as ONNX models, and programs
-// of Paddle 3 (PIR) as programs. docs/onnx.md, docs/onnx_export.md and docs/pir.md list the types
-// of ops.
+// Reads ONNX models and programs of Paddle 3 (PIR) as programs, and writes inference programs as
+// ONNX models. The pages docs/onnx.md, docs/onnx_export.md and docs/pir.md list the op types.
 
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/program.h>

@@ -21,7 +21,7 @@ const Dims kNumber = {-1, 1};
 // converted is proposed, else the first one. In `shapes` of a writer that guesses, "" has it.
 const Dims kImages[] = {{3, 224, 224}, {3, 300, 300}, {3, 360, 480}, {3, 512, 512},
                         {3, 48, 48},   {3, 24, 24},   {3, 12, 12},   {1, 28, 28}};
-constexpr size_t kMostLayers = 2000;  // of a net with which several are tried
+constexpr size_t kMostLayers = 2000;  // larger nets are tried with one picture size only
 
 bool Contains(const std::string& text, const char* part) {
   return text.find(part) != std::string::npos;
@@ -105,7 +105,7 @@ bool TakesEqualDims(const std::string& type) {
 
 }  // namespace
 
-// The dims of a bottom that is guessed; `other` are those of a bottom that is known, or empty.
+// Guesses the dims of a bottom. `other`: the dims of another bottom, which are known, or empty.
 Dims NetWriter::GuessFor(const Layer& layer, int bottom, const Dims& other) const {
   const std::string& blob = layer.def.bottom(bottom);
   const std::string& type = layer.def.type();
@@ -162,7 +162,7 @@ std::string NetWriter::ShapeOption() const {
     try {
       next->WriteLayers();
     } catch (const Error&) {
-      whole = false;  // what it found so far is the proposal
+      whole = false;  // the dims that it has found are proposed
     }
     if (whole || !guesser) guesser = std::move(next);
     if (whole || layers_.size() > kMostLayers) break;

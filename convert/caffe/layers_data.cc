@@ -27,8 +27,8 @@ void NoteReading(const Layer& layer, NetWriter& net) {
     net.net().notes.push_back(field + "; left out, since pictures are not read here");
 }
 
-// Whether the first top of a layer that reads images is a map of classes: a database of such maps
-// stands next to one of pictures.
+// Whether the first top of a layer that reads images is a map of classes. Nets for segmentation
+// read pictures from one database, and maps of classes from a second one.
 bool IsLabels(const Layer& layer, const NetWriter& net) {
   return layer.def.top_size() == 1 && net.IsClassLabel(layer.def.top(0));
 }

@@ -62,7 +62,7 @@ struct Parts {
   int64_t priors = 0, classes = 0;
   std::string locations;  // [N, P, 4]
   std::string scores;     // [N, P, C]
-  std::string corners;    // of the priors, [P, 4]
+  std::string corners;    // priors, [P, 4]
   std::string variances;  // [P, 4]
 };
 
@@ -103,8 +103,8 @@ std::string BatchSize(const Layer& layer, NetWriter& net) {
   return Cast(layer, net, Slice(layer, net, shape, 0, 0, 1, "batch"), "FP32", "batch_size");
 }
 
-// Boxes that do not count, as those of no image of the batch, become empty boxes of image 0: they
-// overlap with nothing, so they are never matched.
+// A box that does not count, for example one of an image outside the batch, becomes an empty box of
+// image 0. An empty box overlaps with nothing, so it is never matched.
 Truth ReadTruth(const Layer& layer, NetWriter& net) {
   const Blob in = net.In(layer, 3);
   if (in.dims.empty() || in.dims.back() != kTruthWidth) {
@@ -236,7 +236,7 @@ std::string ScoreLoss(const Layer& layer, NetWriter& net, const Parts& parts, co
   return SumOf(layer, net, Times(layer, net, each, weights, "chosen_losses"), "score_loss");
 }
 
-// What the sums are divided by; "" for 1.
+// The variable by which the sums are divided; "" for 1.
 std::string Divisor(const Layer& layer, NetWriter& net, const Parts& parts,
                     const std::string& matched) {
   const LossParameter& p = layer.def.loss_param();

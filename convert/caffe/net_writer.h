@@ -230,7 +230,7 @@ class NetWriter {
   // Bottoms without gradient of the current layer.
   std::map<int, Blob> stopped_;
   std::set<std::string> pending_;        // fed blobs whose first reader decides about their dims
-  std::map<std::string, Dims> guesses_;  // of fed blobs
+  std::map<std::string, Dims> guesses_;  // guessed dims of fed blobs
   std::vector<std::string> wanted_;      // the blobs with guesses, in the order of the text
   std::vector<bool> written_;
   size_t at_ = 0;

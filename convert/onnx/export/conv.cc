@@ -47,7 +47,7 @@ void Finish(OpContext& op, Value sums, bool channels_last) {
   op.Out("Output", FusedActivation(op, sums, op.InType("Input")));
 }
 
-// Of 1-D convolutions, which have got a dim of 1.
+// The centred integers of an image. A 1-D convolution adds a dim of 1 to its signal (Unsqueeze).
 std::optional<Centred> ImageOf(OpContext& op, const Value& value) {
   const Values images = op.exporter().graph().InputsOf(value, "Unsqueeze");
   std::optional<Centred> x = CentredOf(op, images.empty() ? value : images[0]);

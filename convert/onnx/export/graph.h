@@ -117,7 +117,7 @@ class Graph {
   // Reserves a name for an input or a parameter of the model. Throws for an invalid name.
   void Reserve(const std::string& name);
 
-  // Removes nodes that nobody reads, and names all values. Nothing can be added afterwards.
+  // Removes nodes whose results are unused, and names all values. Nothing can be added afterwards.
   void Finish();
   proto::onnx::ModelProto& model() { return model_; }
   const std::vector<Parameter>& parameters() const { return parameters_; }
