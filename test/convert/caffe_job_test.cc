@@ -45,6 +45,18 @@ struct Ran {
   TrainResult result;
 };
 
+// Runs the job without snapshots; files go to the directory.
+Ran RunIn(const std::string& directory, JobConfig job) {
+  job.output_dir = directory + "/out";
+  job.snapshot_dir = "";
+  Ran ran;
+  TrainCallbacks callbacks;
+  callbacks.on_step = [&](const StepReport& report) { ran.losses.push_back(report.loss); };
+  callbacks.on_eval = [&](const EvalReport& report) { ran.tests[report.set] = report.values; };
+  ran.result = RunJob(job, {}, callbacks);
+  return ran;
+}
+
 // Rows x = 1, 2, 3, t = 2, 2, -1.
 class SmallJob {
  public:
@@ -62,15 +74,7 @@ class SmallJob {
   }
 
   Ran Run(const std::string& solver, const std::string& net) {
-    JobConfig job = ParseJobText(Import(solver, net).text, "job");
-    job.output_dir = directory_.File("out");
-    job.snapshot_dir = "";
-    Ran ran;
-    TrainCallbacks callbacks;
-    callbacks.on_step = [&](const StepReport& report) { ran.losses.push_back(report.loss); };
-    callbacks.on_eval = [&](const EvalReport& report) { ran.tests[report.set] = report.values; };
-    ran.result = RunJob(job, {}, callbacks);
-    return ran;
+    return RunIn(directory(), ParseJobText(Import(solver, net).text, "job"));
   }
 
   const std::string& directory() const { return directory_.path(); }
@@ -183,16 +187,8 @@ Ran RunOn(const NamedTensors& rows, const std::string& solver, const std::string
   ImportOptions options;
   for (const char* part : {"train", "test"}) options.data[part] = directory.File("rows.npz");
   const std::string text = "lr_policy: 'fixed' display: 1 " + solver + " net_param { " + net + " }";
-  JobConfig job =
-      ParseJobText(ImportSolverText(text, directory.File("s.prototxt"), options, "").text, "job");
-  job.output_dir = directory.File("out");
-  job.snapshot_dir = "";
-  Ran ran;
-  TrainCallbacks callbacks;
-  callbacks.on_step = [&](const StepReport& report) { ran.losses.push_back(report.loss); };
-  callbacks.on_eval = [&](const EvalReport& report) { ran.tests[report.set] = report.values; };
-  ran.result = RunJob(job, {}, callbacks);
-  return ran;
+  const ImportedJob job = ImportSolverText(text, directory.File("s.prototxt"), options, "");
+  return RunIn(directory.path(), ParseJobText(job.text, "job"));
 }
 
 // Pairs of pictures in two channels: a slice for each of two layers that share their weights.
