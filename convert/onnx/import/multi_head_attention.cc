@@ -270,8 +270,8 @@ void ImportPackedAttention(NodeContext& node) {
 // Inputs x, weights, a bias, the scales of x and the weights, a mask, their zero points, past keys
 // and values.
 void ImportQuantizedAttention(NodeContext& node) {
-  const Variable sums = node.Binary("matmul_v2", Centred(node, 0, WideIn(node, 6)),
-                                    Centred(node, 1, WideIn(node, 7)));
+  const Variable a = Centred(node, 0, WideIn(node, 6)), b = Centred(node, 1, WideIn(node, 7));
+  const Variable sums = node.Binary("matmul_v2", a, b);
   const Variable all =
       sums * (WideIn(node, 3) * WideIn(node, 4)) + node.Cast(BiasOfColumns(node), DType::kFloat64);
   SetPackedAttention(node, node.Cast(all, DType::kFloat32), {.mask = 5, .bias = node.NumInputs()},
