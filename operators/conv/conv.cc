@@ -1,5 +1,6 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/operators/conv/conv.h>
+#include <coracle/operators/conv/conv_rules.h>
 
 #include <utility>
 
@@ -32,6 +33,50 @@ ConvGeometry ConvGeometryOf(const PrepareContext& ctx, const TensorArg& input,
     g.axis(i) = ResolveAxis(spec, i, input.shape[layout.axis(i)], filter.shape[2 + i]);
   LayFlat(g);
   return g;
+}
+
+namespace {
+
+void RequireGroups(const InferContext& ctx, int64_t channels, const Shape& filter) {
+  const int64_t groups = ctx.Attr<int32_t>("groups");
+  ctx.Require("C6", groups > 0, "groups", groups);
+  ctx.Require("C6", filter[0] < 0 || filter[0] % groups == 0, "filters", filter[0], "groups",
+              groups);
+  if (channels < 0) return;
+  ctx.Require("C6", channels % groups == 0 && InferContext::Matches(channels / groups, filter[1]),
+              "Filter.shape[1]", filter[1], "groups", groups, "channels", channels);
+}
+
+}  // namespace
+
+ConvShapes CheckConvShapes(const InferContext& ctx) {
+  const Shape& input = ctx.InputShape("Input");
+  const Shape& filter = ctx.InputShape("Filter");
+  const int axes = AxesOf(ctx.op().type());
+  ctx.Require("C1", input.rank() == 2 + axes, input.rank());
+  ctx.Require("C2", filter.rank() == 2 + axes, filter.rank());
+  const WindowSpec spec = ConvWindow(ctx);
+  ctx.Require("C3", StridesAreValid(spec, axes), spec.strides);
+  ctx.Require("C4", PaddingsAreValid(spec, axes), "paddings", spec.paddings);
+  ctx.Require("C5", DilationsAreValid(spec, axes), spec.dilations);
+  const ImageLayout layout = ImageLayoutOf(ctx.Attr<std::string>("data_format"), axes);
+  RequireGroups(ctx, input[layout.channel()], filter);
+  ConvShapes shapes{input, filter[0]};
+  shapes.output[layout.channel()] = filter[0];
+  for (int axis = 0; axis < axes; ++axis) {
+    const int dim = layout.axis(axis);
+    const WindowAxis w = ResolveAxis(spec, axis, input[dim], filter[2 + axis]);
+    ctx.Require("C7", w.out != 0, "kernel", w.kernel, "size", w.in);
+    shapes.output[dim] = w.out;
+  }
+  return shapes;
+}
+
+// Each output element is a sum of products, one for each element of a row of the filter
+// [out, in / groups, ...].
+double ConvMultiplyAdds(const OpShapes& op) {
+  const Shape *out = op.Out("Output"), *filter = op.In("Filter");
+  return out && filter ? Elements(*out) * Elements(*filter, 1, filter->rank()) : 0;
 }
 
 template <class T>

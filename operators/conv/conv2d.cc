@@ -2,10 +2,10 @@
 #include <coracle/framework/op/kernel/half_kernel.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/framework/op/op_shapes.h>
 #include <coracle/framework/tensor/half_array.h>
 #include <coracle/operators/conv/conv.h>
 #include <coracle/operators/conv/conv_half.h>
+#include <coracle/operators/conv/conv_rules.h>
 #include <coracle/operators/conv/conv_sums.h>
 #include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/operators.h>
@@ -19,11 +19,6 @@ namespace coracle::conv2d_op {
 
 // --- shape rule ---
 
-struct ConvShapes {
-  Shape output;
-  int64_t out_channels = -1;
-};
-
 void RequireDTypes(const InferContext& ctx) {
   for (const char* slot : {"Bias", "ResidualData", "Output@GRAD"}) {
     if (!ctx.HasInput(slot)) continue;
@@ -33,36 +28,8 @@ void RequireDTypes(const InferContext& ctx) {
   RequireSameDType(ctx, "C8", "Filter", "Input");
 }
 
-void RequireGroups(const InferContext& ctx, int64_t channels, const Shape& filter) {
-  const int64_t groups = ctx.Attr<int32_t>("groups");
-  ctx.Require("C6", groups > 0, "groups", groups);
-  ctx.Require("C6", filter[0] < 0 || filter[0] % groups == 0, "filters", filter[0], "groups",
-              groups);
-  if (channels < 0) return;
-  ctx.Require("C6", channels % groups == 0 && InferContext::Matches(channels / groups, filter[1]),
-              "Filter.shape[1]", filter[1], "groups", groups, "channels", channels);
-}
-
 ConvShapes CheckConv(const InferContext& ctx) {
-  const Shape& input = ctx.InputShape("Input");
-  const Shape& filter = ctx.InputShape("Filter");
-  const int axes = AxesOf(ctx.op().type());
-  ctx.Require("C1", input.rank() == 2 + axes, input.rank());
-  ctx.Require("C2", filter.rank() == 2 + axes, filter.rank());
-  const WindowSpec spec = ConvWindow(ctx);
-  ctx.Require("C3", StridesAreValid(spec, axes), spec.strides);
-  ctx.Require("C4", PaddingsAreValid(spec, axes), "paddings", spec.paddings);
-  ctx.Require("C5", DilationsAreValid(spec, axes), spec.dilations);
-  const ImageLayout layout = ImageLayoutOf(ctx.Attr<std::string>("data_format"), axes);
-  RequireGroups(ctx, input[layout.channel()], filter);
-  ConvShapes shapes{input, filter[0]};
-  shapes.output[layout.channel()] = filter[0];
-  for (int axis = 0; axis < axes; ++axis) {
-    const int dim = layout.axis(axis);
-    const WindowAxis w = ResolveAxis(spec, axis, input[dim], filter[2 + axis]);
-    ctx.Require("C7", w.out != 0, "kernel", w.kernel, "size", w.in);
-    shapes.output[dim] = w.out;
-  }
+  const ConvShapes shapes = CheckConvShapes(ctx);
   RequireDTypes(ctx);
   return shapes;
 }
@@ -396,13 +363,6 @@ Words WordsOf(const std::string& type) {
   if (AxesOf(type) == 2)
     return {2, "two", "two or four", "4", "images [N, C, H, W]", "[N, H, W, C]", "NHWC"};
   return {3, "three", "three or six", "5", "volumes [N, C, D, H, W]", "[N, D, H, W, C]", "NDHWC"};
-}
-
-// Each output element is a sum of products, one for each element of a row of the filter
-// [out, in / groups, ...].
-double ConvMultiplyAdds(const OpShapes& op) {
-  const Shape *out = op.Out("Output"), *filter = op.In("Filter");
-  return out && filter ? Elements(*out) * Elements(*filter, 1, filter->rank()) : 0;
 }
 
 void DeclareConvAttrs(OpDef& def, const Words& words) {
