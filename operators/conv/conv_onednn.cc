@@ -4,6 +4,7 @@
 
 #ifdef CORACLE_ONEDNN
 #include <coracle/framework/tensor/half_array.h>
+#include <coracle/operators/conv/conv_calls.h>
 #include <coracle/operators/conv/conv_parts.h>
 #include <coracle/operators/kernels/onednn.h>
 #include <coracle/operators/kernels/onednn_scope.h>
@@ -72,76 +73,12 @@ dnnl::convolution_forward::primitive_desc ForwardDesc(const Descs& d, bool bias,
   return {desc, d.attr, onednn::Engine()};
 }
 
-// Whether oneDNN has only its reference loop for this case. It is no faster than ours, and in
-// bfloat16 slower than the float32 kernels.
-template <class PrimitiveDesc>
-bool IsPlainLoop(const PrimitiveDesc& pd) {
-  return std::strstr(pd.impl_info_str(), "ref") != nullptr;
-}
-
-// Whether oneDNN 2.6 may add a residual with an SSE instruction that crashes if the address is not
-// a multiple of 16, as in depthwise convolutions of 21 channels.
-template <class PrimitiveDesc>
-bool MayAddUnaligned(const PrimitiveDesc& pd) {
-  return std::strstr(pd.impl_info_str(), "sse41") != nullptr;
-}
-
-// One primitive for each part of a convolution. All must have the same implementation and filter
-// layout, since they share one copy of the filter.
-struct PartCalls {
-  struct One {
-    onednn::Call call;
-    memory::desc scratchpad_desc;
-    int64_t input, output;  // offset of the part in elements
-    int64_t outputs;        // elements of the part
-    TensorArg scratchpad = {};
-  };
-  std::vector<One> parts;
-  memory::desc filter = memory::desc();
-  std::string implementation;
-
-  template <class PrimitiveDesc>
-  void Add(const ConvPart& part, const PrimitiveDesc& pd, const memory::desc& its_filter,
-           onednn::Call call) {
-    if (parts.empty()) {
-      filter = its_filter;
-      implementation = pd.impl_info_str();
-    } else if (filter != its_filter || implementation != pd.impl_info_str()) {
-      throw dnnl::error(dnnl_unimplemented, "the parts of a convolution have different types");
-    }
-    call.Arg(DNNL_ARG_SCRATCHPAD, pd.scratchpad_desc());
-    parts.push_back({call, pd.scratchpad_desc(), part.input, part.output, part.g.OutputNumel()});
-  }
-
-  // Called when oneDNN has made all primitives, because scratch memory that a failed attempt
-  // reserved would stay in the plan.
-  void ReserveScratch(const PrepareContext& ctx) {
-    for (One& part : parts) part.scratchpad = onednn::ScratchFor(ctx, part.scratchpad_desc);
-  }
-
-  // Calls f(part, its index) for each part, from several threads.
-  template <class F>
-  void ForEach(F&& f) const {
-    ParallelFor(static_cast<int64_t>(parts.size()), 1, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) f(parts[static_cast<size_t>(i)], i);
-    });
-  }
-};
-
 // The number of threads worth using, by the number of products.
 int64_t PartsWanted(const ConvGeometry& g) {
   const double products = static_cast<double>(g.OutputNumel()) *
                           static_cast<double>(g.FilterNumel()) /
                           static_cast<double>(g.out_channels);
   return static_cast<int64_t>(std::min<double>(NumThreads(), 1 + products / 300e3));
-}
-
-// The address of element `index`.
-const void* Element(const void* data, DType dtype, int64_t index) {
-  return static_cast<const char*>(data) + static_cast<int64_t>(ByteSize(dtype, {index}));
-}
-void* Element(void* data, DType dtype, int64_t index) {
-  return static_cast<char*>(data) + static_cast<int64_t>(ByteSize(dtype, {index}));
 }
 
 // A filter in the primitive's layout: the variable itself, or scratch memory with a reorder.
