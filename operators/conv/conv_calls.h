@@ -5,6 +5,7 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/operators/conv/conv_parts.h>
 #include <coracle/operators/kernels/onednn.h>
+#include <coracle/operators/kernels/onednn_scope.h>
 
 #include <cstring>
 #include <string>
@@ -67,6 +68,19 @@ struct PartCalls {
     });
   }
 };
+
+// Returns make(parts), or make(the whole) if oneDNN cannot compute all parts in the same way.
+template <class Make>
+Kernel MakeOfParts(const ConvGeometry& g, const std::vector<ConvPart>& parts, Make&& make) {
+  const onednn::Scope inside;
+  if (parts.size() > 1) {
+    try {
+      return make(parts);
+    } catch (const dnnl::error&) {
+    }
+  }
+  return make(SplitImages(g, 1));
+}
 
 // The address of element `index`.
 inline const void* Element(const void* data, DType dtype, int64_t index) {

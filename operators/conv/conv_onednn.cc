@@ -336,19 +336,6 @@ Kernel MakeFilterGrad(const PrepareContext& ctx, const std::vector<ConvPart>& pa
   };
 }
 
-// Returns make(parts), or make(the whole) if oneDNN cannot compute all parts in the same way.
-template <class Make>
-Kernel MakeOfParts(const ConvGeometry& g, const std::vector<ConvPart>& parts, Make&& make) {
-  const onednn::Scope inside;
-  if (parts.size() > 1) {
-    try {
-      return make(parts);
-    } catch (const dnnl::error&) {
-    }
-  }
-  return make(SplitImages(g, 1));
-}
-
 // A share of the filter gradient takes as much memory as the filter, so each must sum over at least
 // 64 output positions.
 int64_t SharesWanted(const ConvGeometry& g) {

@@ -1,0 +1,316 @@
+#ifdef CORACLE_ONEDNN
+#include <coracle/framework/base/checked.h>
+#include <coracle/operators/quantize/affine.h>
+#include <coracle/operators/quantize/conv_sums_simd.h>
+#include <coracle/operators/quantize/quantized.h>
+#include <coracle/operators/quantize/quantized_conv_onednn.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+namespace coracle::inline internal {
+namespace {
+
+// --- copies of images ---
+
+// Copies the images of a part as uint8, with the pixels of the padding, so that oneDNN sees neither
+// int8 nor padding nor zero points.
+struct ImageCopy {
+  bool needed = false;
+  bool flip = false;  // int8 images; their zero point grows by 128
+
+  // The part's geometry as oneDNN sees it.
+  ConvGeometry Seen(const ConvGeometry& g) const {
+    if (!needed) return g;
+    ConvGeometry seen = g;
+    for (WindowAxis* axis : {&seen.h, &seen.w}) {
+      axis->in = (axis->out - 1) * axis->stride + axis->dilation * (axis->kernel - 1) + 1;
+      axis->before = axis->after = 0;
+    }
+    return seen;
+  }
+  int64_t Size(const ConvGeometry& g) const {
+    if (!needed) return 0;
+    const ConvGeometry seen = Seen(g);
+    return g.batch * seen.h.in * seen.w.in * g.in_channels;
+  }
+
+  void Pixels(const uint8_t* from, int64_t n, uint8_t* to) const {
+    if (flip)
+      FlipSigns(from, n, to);
+    else
+      std::memcpy(to, from, static_cast<size_t>(n));
+  }
+  void Run(const ConvGeometry& g, const uint8_t* from, uint8_t zero, uint8_t* to) const {
+    const ConvGeometry seen = Seen(g);
+    const int64_t c = g.in_channels, row = seen.w.in * c;
+    // A part may begin with windows that lie entirely in the padding after the image.
+    const int64_t left = std::clamp<int64_t>(g.w.before, 0, seen.w.in);
+    const int64_t skipped = std::clamp<int64_t>(-g.w.before, 0, g.w.in);
+    const int64_t inside = std::min(seen.w.in - left, g.w.in - skipped);
+    for (int64_t i = 0; i < g.batch * seen.h.in; ++i, to += row) {
+      const int64_t y = i % seen.h.in - g.h.before;
+      if (y < 0 || y >= g.h.in) {
+        std::fill_n(to, row, zero);
+        continue;
+      }
+      const uint8_t* line = from + ((i / seen.h.in * g.h.in + y) * g.w.in + skipped) * c;
+      std::fill_n(to, left * c, zero);
+      Pixels(line, inside * c, to + left * c);
+      std::fill_n(to + (left + inside) * c, row - (left + inside) * c, zero);
+    }
+  }
+};
+
+// --- after the sums ---
+
+// The scales and zero points of one run.
+struct RunNumbers {
+  int32_t input_zero, residual_zero, out_zero;
+  float residual_scale, out_scale;
+
+  RunNumbers(const QuantizedConvArgs& a, Workspace& ws)
+      : input_zero(ZeroOf(a.input_zero, ws)),
+        residual_zero(ZeroOf(a.residual_zero, ws)),
+        out_zero(ZeroOf(a.out_zero, ws)),
+        residual_scale(ScaleOf(a.residual_scale, ws)),
+        out_scale(ScaleOf(a.out_scale, ws)) {}
+
+  static int32_t ZeroOf(const TensorArg& arg, Workspace& ws) {
+    return arg ? IntegerAt(arg.dtype, ws.Data<const void>(arg), 0) : 0;
+  }
+  static float ScaleOf(const TensorArg& arg, Workspace& ws) {
+    return arg ? *ws.Data<const float>(arg) : 1.0f;
+  }
+};
+
+// Converts sums to outputs, some pixels at a time.
+struct Finisher {
+  QuantizedConvArgs a;
+  ChannelTerms terms;
+  RunNumbers numbers;
+  const void* residual = nullptr;
+  void* out = nullptr;
+
+  // `sums` is overwritten; `at` is the first output.
+  void Run(int32_t* sums, int64_t pixels, int64_t at) const {
+    constexpr int64_t kAtATime = 4096;
+    const int64_t m = terms.channels, step = m + (terms.ones_times ? 1 : 0);
+    const int64_t some = std::max<int64_t>(1, kAtATime / m);
+    for (int64_t p = 0; p < pixels; p += some) {
+      const int64_t count = std::min(some, pixels - p);
+      if (a.raw_sums())
+        CorrectSums(terms, sums + p * step, count, static_cast<int32_t*>(out) + at + p * m);
+      else
+        Reals(sums + p * step, count, at + p * m);
+    }
+  }
+
+ private:
+  void Reals(int32_t* sums, int64_t pixels, int64_t at) const {
+    const int64_t n = pixels * terms.channels;
+    auto* real = reinterpret_cast<float*>(sums);
+    if (!residual && a.output.dtype == DType::kFloat32) real = static_cast<float*>(out) + at;
+    SumsToReals(terms, sums, pixels, real);
+    if (residual) AddResidual(real, n, at);
+    if (a.activation) a.activation.ApplyFast(real, n);
+    if (IsByte(a.output.dtype))
+      Quantize(real, n, at);
+    else if (residual)
+      std::memcpy(static_cast<float*>(out) + at, real, static_cast<size_t>(n) * sizeof(float));
+  }
+  void AddResidual(float* real, int64_t n, int64_t at) const {
+    const void* from = Element(residual, a.residual.dtype, at);
+    if (IsByte(a.residual.dtype))
+      return AddIntegers(from, a.residual.dtype, numbers.residual_scale, numbers.residual_zero, n,
+                         real);
+    const auto* floats = static_cast<const float*>(from);
+    for (int64_t i = 0; i < n; ++i) real[i] += floats[i];
+  }
+  void Quantize(const float* real, int64_t n, int64_t at) const {
+    const float* scale = &numbers.out_scale;
+    const int32_t* zero = &numbers.out_zero;
+    if (a.output.dtype == DType::kInt8)
+      QuantizeSimd(real, n, scale, zero, false, {-128, 127}, static_cast<int8_t*>(out) + at);
+    else
+      QuantizeSimd(real, n, scale, zero, false, {0, 255}, static_cast<uint8_t*>(out) + at);
+  }
+};
+
+// The terms of a run in scratch memory.
+struct TermsMemory {
+  TensorArg add, scale, bias;
+
+  TermsMemory(const PrepareContext& ctx, const QuantizedConvArgs& a)
+      : add(ctx.Scratch(DType::kInt32, {a.g.out_channels})) {
+    if (a.raw_sums()) return;
+    scale = ctx.Scratch(DType::kFloat32, {a.g.out_channels});
+    if (a.bias) bias = ctx.Scratch(DType::kFloat32, {a.g.out_channels});
+  }
+
+  // `zero`: of the images as oneDNN sees them. Integers wrap, since the whole sum fits.
+  ChannelTerms Fill(Workspace& ws, const QuantizedConvArgs& a, const SignedRows& rows,
+                    int32_t zero) const {
+    const int64_t channels = a.g.out_channels;
+    auto* adds = ws.Data<int32_t>(add);
+    for (int64_t m = 0; m < channels; ++m) {
+      const auto at = static_cast<size_t>(m);
+      int64_t sum = -zero * (rows.sums[at] - rows.rest[at] * rows.row);
+      if (a.raw_sums() && a.bias) sum += ws.Data<const int32_t>(a.bias)[m];
+      adds[m] = static_cast<int32_t>(sum);
+    }
+    ChannelTerms terms{channels, adds, nullptr, nullptr, nullptr};
+    if (!a.raw_sums()) FillScales(ws, a, &terms);
+    return terms;
+  }
+
+ private:
+  void FillScales(Workspace& ws, const QuantizedConvArgs& a, ChannelTerms* terms) const {
+    const double input = static_cast<double>(*ws.Data<const float>(a.input_scale));
+    const float* filter = ws.Data<const float>(a.filter_scale);
+    auto* scales = ws.Data<float>(scale);
+    terms->scale = scales;
+    terms->bias = a.bias ? ws.Data<const float>(bias) : nullptr;
+    for (int64_t m = 0; m < terms->channels; ++m) {
+      const double real = input * static_cast<double>(filter[a.filter_scale.numel == 1 ? 0 : m]);
+      scales[m] = static_cast<float>(real);
+      if (!a.bias) continue;
+      ws.Data<float>(bias)[m] = a.bias.dtype == DType::kInt32
+                                    ? static_cast<float>(real * ws.Data<const int32_t>(a.bias)[m])
+                                    : ws.Data<const float>(a.bias)[m];
+    }
+  }
+};
+
+// --- the kernel ---
+
+// One call for each part. A thread computes several parts one after the other in one memory.
+struct SumCalls {
+  std::vector<ConvPart> parts;
+  PartCalls calls;
+  int64_t threads = 1;
+  int64_t sums_size = 0, copy_size = 0;  // of the largest part
+  TensorArg sums, copies;
+
+  void Reserve(const PrepareContext& ctx) {
+    calls.ReserveScratch(ctx);
+    threads = std::min<int64_t>(NumThreads(), static_cast<int64_t>(parts.size()));
+    sums = ctx.Scratch(DType::kInt32, {CheckedMul(threads, sums_size)});
+    if (copy_size > 0) copies = ctx.Scratch(DType::kUInt8, {CheckedMul(threads, copy_size)});
+  }
+
+  template <class F>
+  void ForEach(F&& f) const {
+    const auto count = static_cast<int64_t>(parts.size());
+    ParallelFor(threads, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t t = begin; t < end; ++t) {
+        for (int64_t i = count * t / threads; i < count * (t + 1) / threads; ++i)
+          f(static_cast<size_t>(i), t);
+      }
+    });
+  }
+};
+
+// Whether the implementation rounds its sums to float32, also if it stores integers.
+bool RoundsSums(const std::string& implementation) {
+  return implementation.find("brg") == std::string::npos;
+}
+
+SumCalls MakeCalls(const QuantizedConvArgs& args, const ConvFilter& filter, const ImageCopy& copy,
+                   const std::vector<ConvPart>& parts) {
+  SumCalls made;
+  made.parts = parts;
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  for (const ConvPart& part : parts) {
+    ConvGeometry g = copy.Seen(part.g);
+    if (filter.with_ones) ++g.out_channels;
+    const auto pd = ByteConvolution(g, DType::kUInt8, DType::kInt32, false, attr);
+    onednn::Call call{dnnl::convolution_forward(pd)};
+    call.Arg(DNNL_ARG_SRC, pd.src_desc()).Arg(DNNL_ARG_WEIGHTS, pd.weights_desc());
+    call.Arg(DNNL_ARG_DST, pd.dst_desc());
+    made.calls.Add(part, pd, pd.weights_desc(), call);
+    made.sums_size = std::max(made.sums_size, g.OutputNumel());
+    made.copy_size = std::max(made.copy_size, copy.Size(part.g));
+  }
+  constexpr int64_t kExact = 1 << 24;
+  if (args.raw_sums() && RoundsSums(made.calls.implementation) &&
+      filter.rows.largest_sum >= kExact / 255)
+    throw dnnl::error(dnnl_unimplemented, "sums would be rounded");
+  return made;
+}
+
+Kernel MakeKernel(const PrepareContext& ctx, const QuantizedConvArgs& args,
+                  const ConvFilter& filter, const ImageCopy& copy,
+                  const std::vector<ConvPart>& parts) {
+  SumCalls made = MakeCalls(args, filter, copy, parts);
+  ConvGeometry of_filter = args.g;
+  if (filter.with_ones) ++of_filter.out_channels;
+  const auto packed = PackFilter(ctx, filter, of_filter, made.calls.filter);
+  if (!packed) return {};
+  made.Reserve(ctx);
+  const TermsMemory memory(ctx, args);
+  const auto rows = std::make_shared<const SignedRows>(filter.rows);
+  const bool with_ones = filter.with_ones;
+  return [=](Workspace& ws) {
+    const RunNumbers numbers(args, ws);
+    const int32_t zero = numbers.input_zero + (copy.flip ? 128 : 0);
+    ChannelTerms terms = memory.Fill(ws, args, *rows, zero);
+    if (with_ones) terms.ones_times = rows->rest.data();
+    Finisher finish{args, terms, numbers};
+    if (args.residual) finish.residual = ws.Data<const void>(args.residual);
+    finish.out = ws.Data<void>(args.output);
+    made.ForEach([&](size_t i, int64_t thread) {
+      const ConvPart& part = made.parts[i];
+      const auto* in = static_cast<const uint8_t*>(ws.Data<const void>(args.input)) + part.input;
+      if (copy.needed) {
+        uint8_t* to = ws.Data<uint8_t>(made.copies) + thread * made.copy_size;
+        copy.Run(part.g, in, static_cast<uint8_t>(zero), to);
+        in = to;
+      }
+      const PartCalls::One& one = made.calls.parts[i];
+      int32_t* sums = ws.Data<int32_t>(made.sums) + thread * made.sums_size;
+      one.call.Run({in, packed->raw(), sums, ws.Data<void>(one.scratchpad)});
+      finish.Run(sums, part.g.batch * part.g.OutPixels(), part.output);
+    });
+  };
+}
+
+// The number of parts: their sums have to stay in the cache.
+int64_t PartsOf(const ConvGeometry& g) {
+  constexpr int64_t kSumsInCache = 128 * 1024, kFilterInCache = 512 * 1024;
+  const int64_t cut = g.FilterNumel() <= kFilterInCache ? g.OutputNumel() / kSumsInCache : 1;
+  return std::max(BytePartsWanted(g), cut);
+}
+
+ImageCopy CopyOf(const PrepareContext& ctx, const QuantizedConvArgs& args) {
+  const ConvGeometry& g = args.g;
+  const auto zero = ConstantZeroPoints(ctx, "InputZeroPoint");
+  const bool is_zero = zero && (zero->empty() || zero->front() == 0);
+  const bool padded = g.h.before > 0 || g.h.after > 0 || g.w.before > 0 || g.w.after > 0;
+  ImageCopy copy;
+  copy.flip = args.input.dtype == DType::kInt8;
+  copy.needed = copy.flip || (padded && !is_zero);
+  return copy;
+}
+
+}  // namespace
+
+Kernel QuantizedConvBySums(const PrepareContext& ctx, const QuantizedConvArgs& args,
+                           const ConvFilter& filter) {
+  constexpr int32_t kPairFits = 64;
+  if (!ExactIntegerProducts() && filter.rows.largest > kPairFits) return {};
+  const ImageCopy copy = CopyOf(ctx, args);
+  try {
+    return MakeOfParts(args.g, SplitOutputs(args.g, PartsOf(args.g)),
+                       [&](const std::vector<ConvPart>& parts) {
+                         return MakeKernel(ctx, args, filter, copy, parts);
+                       });
+  } catch (const dnnl::error&) {
+    return {};
+  }
+}
+
+}  // namespace coracle::inline internal
+#endif
