@@ -322,6 +322,16 @@ TEST(OnnxGroupQuery, AFirstPositionForAllSamples) {
   }
 }
 
+// One sample must not be rotated to several.
+TEST(OnnxGroupQuery, PositionsOfMoreSamplesThanX) {
+  const Tensor x = Waves({1, 3, kHeads * kSize}, 0.2f);
+  const Tensor ids = Tensor::Of<int64_t>({2, 3}, {0, 1, 2, 4, 5, 6});
+  OneNode node("RotaryEmbedding", 1, {x, ids, cosines, sines}, "com.microsoft");
+  node.Set("num_heads", kHeads);
+  ExpectFailure(node, "position_ids must be for 1 or 1 samples");
+  ExpectFailure(node.FeedInput(0, true).FeedInput(1, true), "reshape");
+}
+
 TEST(OnnxGroupQuery, PackedBatchesOfRotaryAreRefused) {
   const Tensor x = Waves({kBatch, 3, kHeads * kSize}, 0.2f);
   OneNode node("RotaryEmbedding", 1, {x, I({4}), cosines, sines}, "com.microsoft");

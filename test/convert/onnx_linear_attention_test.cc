@@ -178,6 +178,14 @@ TEST(OnnxLinearAttention, AllInputsHaveTheTokensOfTheQuery) {
   ExpectRefusal(NodeOf(call, wide), "beta (input 5) must have 1 or 2 elements");
 }
 
+TEST(OnnxLinearAttention, AStateOfAnotherShape) {
+  const Call call = {.rule = "linear", .past = true};
+  Tensors t = TensorsOf(call);
+  t.state = Waves({1, kShared, kKeySize, kValueSize}, 1.1f);
+  ExpectRefusal(NodeOf(call, t), "past_state (input 3) must be");
+  ExpectRefusal(NodeOf(call, t).FeedInput(3, true), "reshape");
+}
+
 TEST(OnnxLinearAttention, RefusalsSayHowToMend) {
   const Call call = {.rule = "linear", .domain = "com.microsoft"};
   OneNode heads = NodeOf(call, TensorsOf(call));

@@ -28,6 +28,16 @@ TEST(OnnxOpsets, BinaryOpsBroadcastByAttributesBefore7) {
             (Numbers{1, 1, 0, 0}));
 }
 
+TEST(OnnxOpsets, SquaresOfPow) {
+  const Numbers values = {-3, 0.1f, 1e-30f, 1e30f};
+  const Tensor x = F({4}, {-3, 0.1f, 1e-30f, 1e30f});
+  Numbers wanted;
+  for (double v : values) wanted.push_back(static_cast<float>(v * v));
+  EXPECT_EQ(OneNode("Pow", 13, {x, F({1}, {2})}).FeedInput(0).Run(), wanted);
+  EXPECT_EQ(OneNode("Pow", 13, {x, F({1, 1}, {2})}).FeedInput(0).Results()[0].shape(),
+            Shape({1, 4}));
+}
+
 TEST(OnnxOpsets, VariadicOpsBroadcastFrom8) {
   const Tensor x = F({2, 2}, {1, 2, 3, 4}), y = F({2}, {2, 3});
   EXPECT_NE(OneNode("Max", 6, {x, y}).Refusal().find("one shape before operator set 8"),

@@ -119,10 +119,22 @@ Tokens WithIdleToken(NodeContext& node, const Tokens& all) {
   return {longer(all.q), longer(all.k), longer(all.v), longer(all.decay), longer(all.beta)};
 }
 
+// [batch, heads, key size, value size]. If only a run knows these sizes, the reshape checks them.
 Variable FirstState(NodeContext& node, const Tokens& t) {
-  if (node.HasInput(3)) return node.In(3);
   Dims dims;
   dims.Add(t.k, 0, 2).Add(t.k, 3).Add(t.v, 3);
+  if (node.HasInput(3)) {
+    const Shape given = node.shape(3), wanted = dims.shape();
+    bool known = true, matches = given.rank() == 4;
+    for (int i = 0; matches && i < 4; ++i) {
+      known = known && given[i] >= 0 && wanted[i] >= 0;
+      matches = given[i] < 0 || wanted[i] < 0 || given[i] == wanted[i];
+    }
+    node.Require(matches, fmt::format("past_state (input 3) must be [batch, heads, key size, value "
+                                      "size], here {}, got {}",
+                                      wanted.ToString(), given.ToString()));
+    return known ? node.In(3) : ReshapedBy(node, node.In(3), dims.ToVector(node), wanted);
+  }
   return BroadcastTo(node, node.ScalarVar(t.q.dtype(), 0), dims);
 }
 

@@ -112,7 +112,14 @@ void SetRotated(NodeContext& node, const Variable& ids, size_t cos, int64_t head
   const bool matrix = ids && ids.shape().rank() == 2;
   const Variable places = matrix ? ForTokens(node, ids, x, "position_ids") : ids;
   const Rotation by = RotationOf(node, tables[0], tables[1], places, size);
-  const Variable y = Rotated(node, x, by, node.Flag("interleaved", false));
+  Variable y = Rotated(node, x, by, node.Flag("interleaved", false));
+  const int64_t samples = by.cos.shape()[0];
+  if (samples < 0 || (samples > 1 && x.shape()[0] < 0)) {
+    // A run may have one sample and positions of several, whose result is larger than x.
+    Dims dims;
+    dims.Add(x, 0, 4);
+    y = ReshapedBy(node, y, dims.ToVector(node), dims.shape());
+  }
   node.Set(0, rank == 3 ? WithoutHeads(node, y) : y);
 }
 
