@@ -10,8 +10,10 @@
 
 namespace coracle::inline internal {
 
+namespace {
 using dnnl::memory;
 using Tag = dnnl::memory::format_tag;
+}  // namespace
 
 std::optional<ConvFilter> ConstantFilterOf(const PrepareContext& ctx,
                                            const QuantizedConvArgs& args) {

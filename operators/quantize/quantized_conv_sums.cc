@@ -217,7 +217,7 @@ bool RoundsSums(const std::string& implementation) {
   return implementation.find("brg") == std::string::npos;
 }
 
-SumCalls MakeCalls(const QuantizedConvArgs& args, const ConvFilter& filter, const ImageCopy& copy,
+SumCalls MakeSumCalls(const QuantizedConvArgs& args, const ConvFilter& filter, const ImageCopy& copy,
                    const std::vector<ConvPart>& parts) {
   SumCalls made;
   made.parts = parts;
@@ -244,7 +244,7 @@ SumCalls MakeCalls(const QuantizedConvArgs& args, const ConvFilter& filter, cons
 Kernel MakeKernel(const PrepareContext& ctx, const QuantizedConvArgs& args,
                   const ConvFilter& filter, const ImageCopy& copy,
                   const std::vector<ConvPart>& parts) {
-  SumCalls made = MakeCalls(args, filter, copy, parts);
+  SumCalls made = MakeSumCalls(args, filter, copy, parts);
   ConvGeometry of_filter = args.g;
   if (filter.with_ones) ++of_filter.out_channels;
   const auto packed = PackFilter(ctx, filter, of_filter, made.calls.filter);
@@ -278,7 +278,7 @@ Kernel MakeKernel(const PrepareContext& ctx, const QuantizedConvArgs& args,
 }
 
 // The number of parts: their sums have to stay in the cache.
-int64_t PartsOf(const ConvGeometry& g) {
+int64_t PartsOfSums(const ConvGeometry& g) {
   constexpr int64_t kSumsInCache = 128 * 1024, kFilterInCache = 512 * 1024;
   const int64_t cut = g.FilterNumel() <= kFilterInCache ? g.OutputNumel() / kSumsInCache : 1;
   return std::max(BytePartsWanted(g), cut);
@@ -303,7 +303,7 @@ Kernel QuantizedConvBySums(const PrepareContext& ctx, const QuantizedConvArgs& a
   if (!ExactIntegerProducts() && filter.rows.largest > kPairFits) return {};
   const ImageCopy copy = CopyOf(ctx, args);
   try {
-    return MakeOfParts(args.g, SplitOutputs(args.g, PartsOf(args.g)),
+    return MakeOfParts(args.g, SplitOutputs(args.g, PartsOfSums(args.g)),
                        [&](const std::vector<ConvPart>& parts) {
                          return MakeKernel(ctx, args, filter, copy, parts);
                        });
