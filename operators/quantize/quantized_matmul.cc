@@ -3,7 +3,6 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
-#include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/quantize/quantized_matmul.h>
 
 #include <string>
@@ -127,25 +126,6 @@ struct ByteMatrix {
   }
 };
 
-// Scales or zero points: one, or one for each row or column.
-struct Points {
-  const TensorArg& arg;
-  const void* data;
-
-  Points(const Workspace& ws, const TensorArg& of)
-      : arg(of), data(of ? ws.Data<const void>(of) : nullptr) {}
-  // `at`: the row in its matrix, or the column; `all`: counted through all matrices.
-  int64_t Index(int64_t at, int64_t all) const {
-    return arg.numel == 1 ? 0 : arg.shape.rank() == 1 ? at : all;
-  }
-  int64_t Zero(int64_t at, int64_t all) const {
-    return arg ? IntegerAt(arg.dtype, data, Index(at, all)) : 0;
-  }
-  double Scale(int64_t at, int64_t all) const {
-    return arg ? static_cast<double>(static_cast<const float*>(data)[Index(at, all)]) : 1;
-  }
-};
-
 class ReferenceProduct {
  public:
   ReferenceProduct(const QuantizedProduct& p, const Workspace& ws)
@@ -155,9 +135,7 @@ class ReferenceProduct {
         x_zero_(ws, p.x_zero),
         y_scale_(ws, p.y_scale),
         y_zero_(ws, p.y_zero),
-        store_(ws, p.out, p.out_q),
-        residual_scale_(static_cast<double>(p.residual_q.Scale(ws))),
-        residual_zero_(p.residual_q.Zero(ws)) {}
+        finish_(p, ws) {}
 
   // Row i of product `at` of the batch.
   void Row(const QuantizedProduct::Pair& of, int64_t at, int64_t i) const {
@@ -171,39 +149,15 @@ class ReferenceProduct {
       const int64_t y_zero = y_zero_.Zero(j, j);
       int64_t sum = 0;
       for (int64_t r = 0; r < k; ++r) sum += (x.At(i, r) - x_zero) * (y.At(r, j) - y_zero);
-      Finish(sum, x_scale_.Scale(i, row) * y_scale_.Scale(j, j), j, (at * m + i) * n + j);
+      finish_(sum, x_scale_.Scale(i, row) * y_scale_.Scale(j, j), j, (at * m + i) * n + j);
     }
   }
 
  private:
-  void Finish(int64_t sum, double scale, int64_t column, int64_t at) const {
-    double added = 0;
-    if (p_.bias.dtype == DType::kInt32 && p_.bias)
-      sum += ws_.Data<const int32_t>(p_.bias)[column];
-    else if (p_.bias)
-      added = static_cast<double>(ws_.Data<const float>(p_.bias)[column]);
-    if (p_.out.dtype == DType::kInt32) {
-      ws_.Data<int32_t>(p_.out)[at] = SaturateTo<int32_t>(static_cast<double>(sum));
-      return;
-    }
-    double value = scale * static_cast<double>(sum) + added;
-    if (p_.residual) value += Residual(at);
-    p_.activation.Apply(&value, 1);
-    store_(at, value);
-  }
-  double Residual(int64_t at) const {
-    const void* data = ws_.Data<const void>(p_.residual);
-    if (p_.residual.dtype == DType::kFloat32)
-      return static_cast<double>(static_cast<const float*>(data)[at]);
-    return residual_scale_ * (IntegerAt(p_.residual.dtype, data, at) - residual_zero_);
-  }
-
   const QuantizedProduct& p_;
   const Workspace& ws_;
-  Points x_scale_, x_zero_, y_scale_, y_zero_;
-  RealStore store_;
-  double residual_scale_;
-  int32_t residual_zero_;
+  RowParameters x_scale_, x_zero_, y_scale_, y_zero_;
+  SumFinish finish_;
 };
 
 Kernel QuantizedMatmul(const PrepareContext& ctx) {
@@ -273,7 +227,8 @@ void Register(OpRegistry& ops) {
               .Inplace("Residual", "Out")
               .NotDifferentiable("integers have no gradient")
               .Rows(RowRule::kEach)
-              .Tables({"YScale", "YZeroPoint", "Bias"})
+              .Tables({"YScale", "YZeroPoint", "Bias", "ResidualScale", "ResidualZeroPoint",
+                       "OutScale", "OutZeroPoint"})
               .MultiplyAdds({"X", "Y"},
                             [](const OpShapes& op) {
                               return ProductMultiplyAdds(op, op.Attr<bool>("trans_y"));
