@@ -96,6 +96,17 @@ std::shared_ptr<const Tensor> PackFilter(const PrepareContext& ctx, const ConvFi
   return ctx.Packed("Filter", layout);
 }
 
+bool HasEmptyWindow(const ConvGeometry& g) {
+  for (const WindowAxis* axis : {&g.h, &g.w}) {
+    for (int64_t o = 0; o < axis->out; ++o) {
+      const int64_t start = axis->Start(o);
+      const int64_t tap = start < 0 ? (-start + axis->dilation - 1) / axis->dilation : 0;
+      if (tap >= axis->kernel || start + tap * axis->dilation >= axis->in) return true;
+    }
+  }
+  return false;
+}
+
 int64_t BytePartsWanted(const ConvGeometry& g) {
   const double products = static_cast<double>(g.OutputNumel()) *
                           static_cast<double>(g.FilterNumel()) /
@@ -308,7 +319,7 @@ int64_t PartsOf(const QuantizedConvArgs& args) {
 
 Kernel QuantizedConvInOneDnn(const PrepareContext& ctx, const QuantizedConvArgs& args,
                              const ConvFilter& filter) {
-  if (args.raw_sums() || filter.with_ones) return {};
+  if (args.raw_sums() || filter.with_ones || HasEmptyWindow(args.g)) return {};
   // Without exact products, oneDNN also halves the filter if the images are int8.
   constexpr int32_t kPairFits = 64;
   if (!ExactIntegerProducts() &&

@@ -36,6 +36,10 @@ dnnl::convolution_forward::primitive_desc ByteConvolution(const ConvGeometry& g,
 std::shared_ptr<const Tensor> PackFilter(const PrepareContext& ctx, const ConvFilter& filter,
                                          const ConvGeometry& g, const dnnl::memory::desc& wanted);
 
+// Whether some window along an axis lies entirely in the padding. oneDNN 2.6 finishes these outputs
+// by a separate kernel, which crashes if an activation follows a residual.
+bool HasEmptyWindow(const ConvGeometry& g);
+
 // The number of threads worth using.
 int64_t BytePartsWanted(const ConvGeometry& g);
 

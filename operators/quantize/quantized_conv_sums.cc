@@ -217,8 +217,8 @@ bool RoundsSums(const std::string& implementation) {
   return implementation.find("brg") == std::string::npos;
 }
 
-SumCalls MakeSumCalls(const QuantizedConvArgs& args, const ConvFilter& filter, const ImageCopy& copy,
-                   const std::vector<ConvPart>& parts) {
+SumCalls MakeSumCalls(const QuantizedConvArgs& args, const ConvFilter& filter,
+                      const ImageCopy& copy, const std::vector<ConvPart>& parts) {
   SumCalls made;
   made.parts = parts;
   dnnl::primitive_attr attr;
@@ -291,7 +291,7 @@ ImageCopy CopyOf(const PrepareContext& ctx, const QuantizedConvArgs& args) {
   const bool padded = g.h.before > 0 || g.h.after > 0 || g.w.before > 0 || g.w.after > 0;
   ImageCopy copy;
   copy.flip = args.input.dtype == DType::kInt8;
-  copy.needed = copy.flip || (padded && !is_zero);
+  copy.needed = copy.flip || (padded && !is_zero) || HasEmptyWindow(g);
   return copy;
 }
 
