@@ -84,16 +84,18 @@ void CheckAdded(const InferContext& ctx, int64_t columns, const VarMeta& out) {
     ctx.Require("C8", typed && row && InferContext::Matches(bias.shape[rank - 1], columns), "Bias",
                 bias, "columns", columns, "Out", out.dtype);
   }
-  if (!ctx.HasInput("Residual")) return;
-  const VarMeta& residual = ctx.Input("Residual");
-  if (residual.dtype == DType::kFloat32) {
+  const bool given = ctx.HasInput("Residual");
+  if (!given || ctx.InputDType("Residual") == DType::kFloat32) {
     for (const char* slot : {"ResidualScale", "ResidualZeroPoint"})
-      ctx.Require("C9", !ctx.HasInput(slot), slot, "given", "Residual", residual);
+      ctx.Require("C9", !ctx.HasInput(slot), slot, "given", "Residual",
+                  given ? "float32" : "absent");
+    if (!given) return;
   } else {
     ctx.Require("C9", ctx.HasInput("ResidualScale"), "ResidualScale", "absent", "Residual",
-                residual);
+                ctx.Input("Residual"));
     RequireQuantized(ctx, "C9", "Residual");
   }
+  const VarMeta& residual = ctx.Input("Residual");
   ctx.Require("C9", residual.shape.CompatibleWith(out.shape), "Residual", residual, "Out",
               out.shape);
 }

@@ -381,7 +381,7 @@ class FastProduct {
       to.residual = At(ws, p_.residual, at);
       to.residual_dtype = p_.residual.dtype;
       to.residual_factor = scale * unit;
-      to.residual_shift = -scale * unit * static_cast<float>(p_.residual_q.Zero(ws));
+      to.residual_zero = p_.residual_q.Zero(ws);
     }
     to.zero = p_.out_q.Zero(ws);
     to.low = bounds_.low * facts.unit;

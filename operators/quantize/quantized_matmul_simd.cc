@@ -145,12 +145,12 @@ HWY_INLINE IntVec CorrectedSums(const SumsRow& row, int64_t j) {
 }
 
 template <class Residual>
-HWY_INLINE RealVec ReadReals(const Residual* p) {
+HWY_INLINE RealVec ReadReals(const Residual* p, IntVec zero) {
   if constexpr (sizeof(Residual) == 4) {
     return hn::LoadU(RealTag(), p);
   } else {
     const hn::Rebind<Residual, IntTag> d;
-    return hn::ConvertTo(RealTag(), hn::PromoteTo(IntTag(), hn::LoadU(d, p)));
+    return hn::ConvertTo(RealTag(), hn::Sub(hn::PromoteTo(IntTag(), hn::LoadU(d, p)), zero));
   }
 }
 
@@ -162,7 +162,7 @@ void FinishReals(const SumsRow& row, int64_t n) {
   const RealVec scale = hn::Set(d, row.scale), low = hn::Set(d, bytes ? limits.low : row.low);
   const RealVec high = hn::Set(d, bytes ? limits.high : row.high);
   const RealVec residual_factor = hn::Set(d, row.residual_factor);
-  const RealVec residual_shift = hn::Set(d, row.residual_shift);
+  const IntVec residual_zero = hn::Set(IntTag(), row.residual_zero);
   const RealVec least = hn::Set(d, -1e6f);
   const RealVec nan = hn::Set(d, std::numeric_limits<float>::quiet_NaN());
   const IntVec zero = hn::Set(IntTag(), row.zero);
@@ -171,10 +171,7 @@ void FinishReals(const SumsRow& row, int64_t n) {
                const RealVec t = hn::ConvertTo(d, CorrectedSums(row, j));
                const RealVec factor = hn::Mul(hn::LoadU(d, row.factor + j), scale);
                RealVec v = hn::MulAdd(t, factor, hn::LoadU(d, row.bias + j));
-               if (residual) {
-                 v = hn::Add(v, residual_shift);
-                 v = hn::MulAdd(ReadReals(residual), residual_factor, v);
-               }
+               if (residual) v = hn::MulAdd(ReadReals(residual, residual_zero), residual_factor, v);
                const auto is_number = hn::Eq(v, v);
                v = hn::Min(hn::Max(v, low), high);
                // Only such a residual can bring a nan, which no activation changes.

@@ -29,7 +29,7 @@ void AddIntegers(const float* x, int64_t n, int32_t* sums);
 //   t = S + offset - x_zero column_sums - row_sum column_zeros   (the last two only if `corrected`)
 //   v = clamp(t factor scale + bias + residual, low, high)
 //   Out = round(v) + zero for 8 bits, limited to the range; v as float32; t as int32.
-// The residual r adds residual_factor r + residual_shift.
+// The residual r adds residual_factor (r - residual_zero).
 struct SumsRow {
   const int32_t* sums = nullptr;
   const int32_t* offset = nullptr;
@@ -40,7 +40,8 @@ struct SumsRow {
   float scale = 1, low = 0, high = 0;
   const void* residual = nullptr;  // nullptr: none
   DType residual_dtype = DType::kFloat32;
-  float residual_factor = 0, residual_shift = 0;
+  float residual_factor = 0;
+  int32_t residual_zero = 0;  // of 8 bits
   int32_t zero = 0;
   void* out = nullptr;
   DType out_dtype = DType::kFloat32;

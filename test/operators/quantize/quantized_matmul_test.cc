@@ -51,16 +51,16 @@ struct Case {
   // The value before rounding; `size`: of its terms.
   double Real(int64_t b, int64_t i, int64_t j, double* size) const {
     const int64_t at = (b * m + i) * n + j;
-    double sum = static_cast<double>(Sum(b, i, j)), added = 0;
+    double sum = static_cast<double>(Sum(b, i, j)), real_bias = 0, more = 0;
     if (!bias.empty() && bias.dtype() == DType::kInt32) sum += bias.data<int32_t>()[j];
     if (!bias.empty() && bias.dtype() == DType::kFloat32)
-      added += static_cast<double>(bias.data<float>()[j]);
+      real_bias = static_cast<double>(bias.data<float>()[j]);
     if (has_residual)
-      added +=
-          float_residual ? static_cast<double>(residual.q.data<float>()[at]) : residual.Real(at);
+      more = float_residual ? static_cast<double>(residual.q.data<float>()[at]) : residual.Real(at);
     const double product = x.Scale(b * m + i) * y.Scale(j) * sum;
-    *size = std::abs(product) + std::abs(added);
-    double value = product + added;
+    *size = std::abs(product) + std::abs(real_bias) + std::abs(more) +
+            (activation == "sigmoid" ? 1 : 0);
+    double value = product + real_bias + more;
     if (activation == "relu") value = std::max(value, 0.0);
     if (activation == "clip") value = std::clamp(value, -0.5, 1.5);
     if (activation == "sigmoid") value = 1 / (1 + std::exp(-value));
@@ -470,6 +470,7 @@ TEST(QuantizedMatmul, Constraints) {
       .TensorInput("Y", Weight())
       .TensorInput("Residual", Tensor::Zeros(DType::kFloat32, {1, 2}))
       .ExpectError(type + ".C9");
+  Valid().TensorInput("Y", Weight()).TensorInput("ResidualScale", one).ExpectError(type + ".C9");
 }
 
 }  // namespace coracle::quantized_matmul_test
