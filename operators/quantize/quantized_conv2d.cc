@@ -8,6 +8,7 @@
 #include <coracle/operators/rules/rows.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace coracle::inline internal {
 
@@ -27,6 +28,35 @@ QuantizedConvArgs::QuantizedConvArgs(const PrepareContext& ctx)
       output(ctx.Output("Output")),
       activation(ctx),
       g(ConvGeometryOf(ctx, input, filter)) {}
+
+namespace {
+
+bool ReadScales(const PrepareContext& ctx, const char* slot, std::vector<float>* to) {
+  const auto scales = ConstantScales(ctx, slot);
+  if (!scales) return false;
+  *to = *scales;
+  return std::all_of(to->begin(), to->end(), [](float s) { return std::isfinite(s); });
+}
+bool ReadZero(const PrepareContext& ctx, const char* slot, int32_t* to) {
+  const auto zeros = ConstantZeroPoints(ctx, slot);
+  if (!zeros) return false;
+  *to = zeros->empty() ? 0 : zeros->front();
+  return true;
+}
+
+}  // namespace
+
+std::optional<ConvConstants> ReadConvConstants(const PrepareContext& ctx) {
+  ConvConstants c;
+  const bool all = ReadScales(ctx, "InputScale", &c.input_scale) &&
+                   ReadScales(ctx, "FilterScale", &c.filter_scale) &&
+                   ReadScales(ctx, "ResidualScale", &c.residual_scale) &&
+                   ReadScales(ctx, "OutScale", &c.out_scale) &&
+                   ReadZero(ctx, "InputZeroPoint", &c.input_zero) &&
+                   ReadZero(ctx, "ResidualZeroPoint", &c.residual_zero) &&
+                   ReadZero(ctx, "OutZeroPoint", &c.out_zero);
+  return all ? std::optional(c) : std::nullopt;
+}
 
 }  // namespace coracle::inline internal
 

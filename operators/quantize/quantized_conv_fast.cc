@@ -15,12 +15,14 @@ namespace {
 Kernel ChannelsLast(const PrepareContext& ctx, const QuantizedConvArgs& args) {
   const auto filter = ConstantFilterOf(ctx, args);
   if (!filter) return {};
-  return ctx.Choose({args.input, args.residual, args.output},
-                    {{"onednn", [=](const PrepareContext& c,
-                                    bool) { return QuantizedConvInOneDnn(c, args, *filter); }},
-                     {"sums", [=](const PrepareContext& c, bool) {
-                        return QuantizedConvBySums(c, args, *filter);
-                      }}});
+  return ctx.Choose(
+      {args.input, args.residual, args.output},
+      {{"depthwise",
+        [=](const PrepareContext& c, bool) { return QuantizedDepthwise(c, args, *filter); }},
+       {"onednn",
+        [=](const PrepareContext& c, bool) { return QuantizedConvInOneDnn(c, args, *filter); }},
+       {"sums",
+        [=](const PrepareContext& c, bool) { return QuantizedConvBySums(c, args, *filter); }}});
 }
 
 dnnl::memory::desc ImageDesc(const ConvGeometry& g, bool output, DType dtype, bool channels_last) {

@@ -74,6 +74,23 @@ dnnl::convolution_forward::primitive_desc ByteConvolution(const ConvGeometry& g,
   return made;
 }
 
+namespace {
+
+// In one piece: oneDNN writes sums for zero points after the filter, and would not find their
+// places in a part of it.
+void ReorderFilter(const memory::desc& from, const memory::desc& to, const void* given,
+                   void* made) {
+  const onednn::Scope inside;
+  onednn::Translate("reorder", [&] {
+    onednn::Call call{
+        dnnl::reorder(dnnl::reorder::primitive_desc(onednn::Engine(), from, onednn::Engine(), to))};
+    call.Arg(DNNL_ARG_FROM, from).Arg(DNNL_ARG_TO, to);
+    call.Run({given, made});
+  });
+}
+
+}  // namespace
+
 std::shared_ptr<const Tensor> PackFilter(const PrepareContext& ctx, const ConvFilter& filter,
                                          const ConvGeometry& g, const memory::desc& wanted) {
   PackedLayout layout{"quantized_conv2d ", {}, {}};
@@ -88,9 +105,7 @@ std::shared_ptr<const Tensor> PackFilter(const PrepareContext& ctx, const ConvFi
     std::memcpy(values.raw(), all.values.raw(), static_cast<size_t>(all.values.numel()));
     if (with_ones) std::fill_n(values.data<int8_t>() + all.values.numel(), all.row, int8_t{1});
     Tensor made(DType::kInt8, {static_cast<int64_t>(wanted.get_size())});
-    const onednn::Scope inside;
-    onednn::Translate("reorder",
-                      [&] { onednn::Reorder(plain, wanted).Run(values.raw(), made.raw()); });
+    ReorderFilter(plain, wanted, values.raw(), made.raw());
     return made;
   };
   return ctx.Packed("Filter", layout);
@@ -115,37 +130,6 @@ int64_t BytePartsWanted(const ConvGeometry& g) {
 }
 
 namespace {
-
-// The constant scales and zero points of an op.
-struct Constants {
-  std::vector<float> input_scale, filter_scale, residual_scale, out_scale;
-  int32_t input_zero = 0, residual_zero = 0, out_zero = 0;
-};
-
-bool ReadScales(const PrepareContext& ctx, const char* slot, std::vector<float>* to) {
-  const auto scales = ConstantScales(ctx, slot);
-  if (!scales) return false;
-  *to = *scales;
-  return std::all_of(to->begin(), to->end(), [](float s) { return std::isfinite(s); });
-}
-bool ReadZero(const PrepareContext& ctx, const char* slot, int32_t* to) {
-  const auto zeros = ConstantZeroPoints(ctx, slot);
-  if (!zeros) return false;
-  *to = zeros->empty() ? 0 : zeros->front();
-  return true;
-}
-
-std::optional<Constants> ReadConstants(const PrepareContext& ctx) {
-  Constants c;
-  const bool all = ReadScales(ctx, "InputScale", &c.input_scale) &&
-                   ReadScales(ctx, "FilterScale", &c.filter_scale) &&
-                   ReadScales(ctx, "ResidualScale", &c.residual_scale) &&
-                   ReadScales(ctx, "OutScale", &c.out_scale) &&
-                   ReadZero(ctx, "InputZeroPoint", &c.input_zero) &&
-                   ReadZero(ctx, "ResidualZeroPoint", &c.residual_zero) &&
-                   ReadZero(ctx, "OutZeroPoint", &c.out_zero);
-  return all ? std::optional(c) : std::nullopt;
-}
 
 bool HasPadding(const ConvGeometry& g) {
   return g.h.before > 0 || g.h.after > 0 || g.w.before > 0 || g.w.after > 0;
@@ -196,7 +180,7 @@ bool IsCurved(std::string_view activation) {
 
 // The residual has to lie in the memory of the output. If it may hold nan, oneDNN's activations
 // would turn that into a number.
-bool AddResidual(const QuantizedConvArgs& args, const Constants& c, Epilogue* to) {
+bool AddResidual(const QuantizedConvArgs& args, const ConvConstants& c, Epilogue* to) {
   if (!args.residual) return true;
   const bool bytes = IsByte(args.residual.dtype);
   if (!bytes && args.activation) return false;
@@ -211,14 +195,12 @@ bool AddResidual(const QuantizedConvArgs& args, const Constants& c, Epilogue* to
 // Sets scales and bias, which oneDNN adds before it multiplies. `shift`: what is added to all
 // channels, in real units.
 bool SetScales(const PrepareContext& ctx, const QuantizedConvArgs& args, const ConvFilter& filter,
-               const Constants& c, int32_t folded_zero, double shift, Epilogue* to) {
+               const ConvConstants& c, int32_t folded_zero, double shift, Epilogue* to) {
   const Tensor* bias = args.bias ? ctx.Constant("Bias") : nullptr;
   if (args.bias && !bias) return false;
   const auto channels = static_cast<size_t>(args.g.out_channels);
   for (size_t m = 0; m < channels; ++m) {
-    const size_t at = c.filter_scale.size() == 1 ? 0 : m;
-    const double real =
-        static_cast<double>(c.input_scale[0]) * static_cast<double>(c.filter_scale[at]);
+    const double real = c.RealScale(static_cast<int64_t>(m));
     const auto scale = static_cast<float>(real / to->unit);
     double sum = -static_cast<double>(folded_zero) * filter.rows.sums[m] + shift / real;
     if (bias && bias->dtype() == DType::kInt32) sum += bias->data<int32_t>()[m];
@@ -242,7 +224,7 @@ bool MayFold(int32_t zero, const SignedRows& filter) {
 // nullopt if oneDNN cannot do all of it.
 std::optional<Epilogue> EpilogueOf(const PrepareContext& ctx, const QuantizedConvArgs& args,
                                    const ConvFilter& filter) {
-  const auto c = ReadConstants(ctx);
+  const auto c = ReadConvConstants(ctx);
   if (!c) return std::nullopt;
   Epilogue made;
   const bool bytes = IsByte(args.output.dtype);

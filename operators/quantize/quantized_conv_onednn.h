@@ -50,4 +50,8 @@ Kernel QuantizedConvInOneDnn(const PrepareContext& ctx, const QuantizedConvArgs&
 Kernel QuantizedConvBySums(const PrepareContext& ctx, const QuantizedConvArgs& args,
                            const ConvFilter& filter);
 
+// Depthwise convolutions with 8-bit outputs, constant numbers and no residual.
+Kernel QuantizedDepthwise(const PrepareContext& ctx, const QuantizedConvArgs& args,
+                          const ConvFilter& filter);
+
 }  // namespace coracle::inline internal

@@ -2,6 +2,7 @@
 #include <coracle/framework/base/checked.h>
 #include <coracle/operators/quantize/affine.h>
 #include <coracle/operators/quantize/conv_sums_simd.h>
+#include <coracle/operators/quantize/image_copy.h>
 #include <coracle/operators/quantize/quantized.h>
 #include <coracle/operators/quantize/quantized_conv_onednn.h>
 
@@ -11,57 +12,6 @@
 
 namespace coracle::inline internal {
 namespace {
-
-// --- copies of images ---
-
-// Copies the images of a part as uint8, with the pixels of the padding, so that oneDNN sees neither
-// int8 nor padding nor zero points.
-struct ImageCopy {
-  bool needed = false;
-  bool flip = false;  // int8 images; their zero point grows by 128
-
-  // The part's geometry as oneDNN sees it.
-  ConvGeometry Seen(const ConvGeometry& g) const {
-    if (!needed) return g;
-    ConvGeometry seen = g;
-    for (WindowAxis* axis : {&seen.h, &seen.w}) {
-      axis->in = (axis->out - 1) * axis->stride + axis->dilation * (axis->kernel - 1) + 1;
-      axis->before = axis->after = 0;
-    }
-    return seen;
-  }
-  int64_t Size(const ConvGeometry& g) const {
-    if (!needed) return 0;
-    const ConvGeometry seen = Seen(g);
-    return g.batch * seen.h.in * seen.w.in * g.in_channels;
-  }
-
-  void Pixels(const uint8_t* from, int64_t n, uint8_t* to) const {
-    if (flip)
-      FlipSigns(from, n, to);
-    else
-      std::memcpy(to, from, static_cast<size_t>(n));
-  }
-  void Run(const ConvGeometry& g, const uint8_t* from, uint8_t zero, uint8_t* to) const {
-    const ConvGeometry seen = Seen(g);
-    const int64_t c = g.in_channels, row = seen.w.in * c;
-    // A part may begin with windows that lie entirely in the padding after the image.
-    const int64_t left = std::clamp<int64_t>(g.w.before, 0, seen.w.in);
-    const int64_t skipped = std::clamp<int64_t>(-g.w.before, 0, g.w.in);
-    const int64_t inside = std::min(seen.w.in - left, g.w.in - skipped);
-    for (int64_t i = 0; i < g.batch * seen.h.in; ++i, to += row) {
-      const int64_t y = i % seen.h.in - g.h.before;
-      if (y < 0 || y >= g.h.in) {
-        std::fill_n(to, row, zero);
-        continue;
-      }
-      const uint8_t* line = from + ((i / seen.h.in * g.h.in + y) * g.w.in + skipped) * c;
-      std::fill_n(to, left * c, zero);
-      Pixels(line, inside * c, to + left * c);
-      std::fill_n(to + (left + inside) * c, row - (left + inside) * c, zero);
-    }
-  }
-};
 
 // --- after the sums ---
 
@@ -199,17 +149,6 @@ struct SumCalls {
     sums = ctx.Scratch(DType::kInt32, {CheckedMul(threads, sums_size)});
     if (copy_size > 0) copies = ctx.Scratch(DType::kUInt8, {CheckedMul(threads, copy_size)});
   }
-
-  template <class F>
-  void ForEach(F&& f) const {
-    const auto count = static_cast<int64_t>(parts.size());
-    ParallelFor(threads, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t t = begin; t < end; ++t) {
-        for (int64_t i = count * t / threads; i < count * (t + 1) / threads; ++i)
-          f(static_cast<size_t>(i), t);
-      }
-    });
-  }
 };
 
 // Whether the implementation rounds its sums to float32, also if it stores integers.
@@ -261,7 +200,8 @@ Kernel MakeKernel(const PrepareContext& ctx, const QuantizedConvArgs& args,
     Finisher finish{args, terms, numbers};
     if (args.residual) finish.residual = ws.Data<const void>(args.residual);
     finish.out = ws.Data<void>(args.output);
-    made.ForEach([&](size_t i, int64_t thread) {
+    ForParts(static_cast<int64_t>(made.parts.size()), made.threads, [&](int64_t p, int64_t thread) {
+      const auto i = static_cast<size_t>(p);
       const ConvPart& part = made.parts[i];
       const auto* in = static_cast<const uint8_t*>(ws.Data<const void>(args.input)) + part.input;
       if (copy.needed) {
