@@ -96,9 +96,11 @@ void ComputeForm(const ByteArithmetic& how, const ByteOperand& x, const ByteOper
 void ComputeBytes(const ByteArithmetic& how, const ByteOperand& x, const ByteOperand& y, void* out,
                   int64_t n) {
   ByteArithmetic limited = how;
-  if (!how.to_reals) {  // beyond these, all integers are at the end of the range
-    limited.low = std::max(how.low, -1e6f);
-    limited.high = std::min(how.high, 1e6f);
+  // Beyond these, integers are at the end of their range. Highway's DemoteTo<uint8_t> is wrong
+  // above 32767.
+  if (!how.to_reals) {
+    limited.low = std::max(how.low, -1e4f);
+    limited.high = std::min(how.high, 1e4f);
   }
   const bool add = how.op == QuantizedBinary::kAdd;
   if (add && how.to_reals) return ComputeForm<true, true>(limited, x, y, out, n);

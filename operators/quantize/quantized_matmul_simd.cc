@@ -113,11 +113,12 @@ HWY_INLINE void StoreBytes(RealVec v, IntVec zero, Out* out) {
 }
 
 // Limits of a value before rounding, within which every result is the same as beyond them.
+// Highway's DemoteTo<uint8_t> is wrong above 32767.
 struct Limits {
   float low, high;
   Limits(float low_wanted, float high_wanted) : low(low_wanted), high(high_wanted) {
-    low = std::max(low, -1e6f);
-    high = std::min(high, 1e6f);
+    low = std::max(low, -1e4f);
+    high = std::min(high, 1e4f);
   }
 };
 
@@ -163,7 +164,7 @@ void FinishReals(const SumsRow& row, int64_t n) {
   const RealVec high = hn::Set(d, bytes ? limits.high : row.high);
   const RealVec residual_factor = hn::Set(d, row.residual_factor);
   const IntVec residual_zero = hn::Set(IntTag(), row.residual_zero);
-  const RealVec least = hn::Set(d, -1e6f);
+  const RealVec least = hn::Set(d, -1e4f);
   const RealVec nan = hn::Set(d, std::numeric_limits<float>::quiet_NaN());
   const IntVec zero = hn::Set(IntTag(), row.zero);
   ForVectors(static_cast<const Residual*>(row.residual), static_cast<Out*>(row.out), n,
@@ -208,7 +209,7 @@ template <class Out>
 void RoundRow(const float* x, int64_t n, const ByteRounding& rounding, Out* out) {
   const RealTag d;
   const RealVec factor = hn::Set(d, rounding.factor);
-  const RealVec low = hn::Set(d, -1e6f), high = hn::Set(d, 1e6f);
+  const RealVec low = hn::Set(d, -1e4f), high = hn::Set(d, 1e4f);
   const IntVec zero = hn::Set(IntTag(), rounding.zero);
   ForVectors(x, out, n, [&](const float* from, Out* to, int64_t) HWY_ATTR {
     const RealVec v = hn::Mul(hn::LoadU(d, from), factor);
