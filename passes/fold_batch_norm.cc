@@ -1,13 +1,16 @@
 // With fixed statistics, batch_norm is a scale and a shift of each channel:
 //   y = scale * (conv(x, w) + bias - mean) / sqrt(variance + epsilon) + shift
 //     = conv(x, w * factor) + (bias - mean) * factor + shift,
-// factor = scale / sqrt(variance + epsilon). Factors and the new bias are computed in double.
+// factor = scale / sqrt(variance + epsilon). Factors and the new bias are computed in double. If w
+// consists of integers of 8 bits with scales (affine_dequantize), the factors go into the scales.
 
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/operators/kernels/simd.h>
 #include <coracle/passes/freeze.h>
 #include <coracle/passes/match.h>
 #include <coracle/passes/passes.h>
+#include <coracle/passes/quantized_form.h>
+#include <coracle/passes/value_flow.h>
 
 #include <algorithm>
 #include <cmath>
@@ -96,6 +99,8 @@ class BatchNormFolder {
       : program_(program),
         context_(context),
         matcher_(program.Root(), context),
+        flow_(program, context),
+        quantized_(program.Root(), context, flow_),
         rewrites_(program.Root()) {}
 
   void Run() {
@@ -115,12 +120,10 @@ class BatchNormFolder {
   bool CanFold(const Match& m) const {
     if (!HasFixedStatistics(m.op("norm")) || !matcher_.HasOneReader(m["w"])) return false;
     if (!m.op("linear").GetAttr<std::string>("fuse_activation", "").empty()) return false;
-    const Tensor* w = matcher_.Constant(m["w"]);
-    if (!w || !IsFoldable(w->dtype())) return false;
-    if (DTypeOfSums(m) != w->dtype() &&
-        (DTypeOfSums(m) != DType::kBFloat16 || w->dtype() != DType::kFloat32))
-      return false;
-    if (!HasPlainProduct(m, w->shape())) return false;
+    const QuantizedValue* integers = quantized_.Find(m["w"]);
+    const Tensor* w = integers ? matcher_.Constant(integers->integers) : matcher_.Constant(m["w"]);
+    if (!w || !HasPlainProduct(m, w->shape())) return false;
+    if (integers ? !FitsTo(m, *integers) : !FitsTo(m, *w)) return false;
     const int64_t channels = WeightChannels(m, w->shape()).count();
     for (const char* name : {"scale", "shift", "mean", "variance", "own_bias", "bias"}) {
       const Tensor* value = m.Has(name) ? matcher_.Constant(m[name]) : nullptr;
@@ -130,6 +133,17 @@ class BatchNormFolder {
     return !m.Has("bias") || IsChannelBias(m, Value(m, "bias").shape(), channels);
   }
 
+  bool FitsTo(const Match& m, const Tensor& w) const {
+    return IsFoldable(w.dtype()) &&
+           (DTypeOfSums(m) == w.dtype() ||
+            (DTypeOfSums(m) == DType::kBFloat16 && w.dtype() == DType::kFloat32));
+  }
+  // Whether each scale belongs to one channel, or to all.
+  bool FitsTo(const Match& m, const QuantizedValue& w) const {
+    const int axis = IsMul(m) || IsTransposed(m) ? 1 : 0;
+    return flow_.IsTemporary(m["w"]) && DTypeOfSums(m) == DType::kFloat32 &&
+           (w.form.HasOneScale() || w.form.axis == axis) && (!IsTransposed(m) || GroupsOf(m) == 1);
+  }
   static bool IsFoldable(DType dtype) {
     return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kBFloat16;
   }
@@ -153,17 +167,20 @@ class BatchNormFolder {
   }
 
   void Fold(const Match& m) {
+    if (const QuantizedValue* w = quantized_.Find(m["w"])) return FoldIntoScales(m, *w);
     const DType dtype = Value(m, "w").dtype();
     if (dtype == DType::kBFloat16) return FoldAs<bfloat16>(m);
     dtype == DType::kFloat64 ? FoldAs<double>(m) : FoldAs<float>(m);
   }
 
-  template <class T>
-  void FoldAs(const Match& m) {
-    const Tensor& w = Value(m, "w");
-    const WeightChannels channels(m, w.shape());
+  // What is left of batch_norm: a factor for each channel, and the new bias.
+  struct Affine {
+    std::vector<double> factors;
+    Tensor bias;
+  };
+  Affine AffineOf(const Match& m, int64_t channels) const {
     const double epsilon = static_cast<double>(m.op("norm").GetAttr<float>("epsilon", 1e-5f));
-    const std::vector<double> none(static_cast<size_t>(channels.count()));
+    const std::vector<double> none(static_cast<size_t>(channels));
     const auto values = [&](const char* name) {
       if (!m.Has(name)) return none;
       const Tensor given = Value(m, name).Cast(DType::kFloat64);
@@ -173,22 +190,56 @@ class BatchNormFolder {
     const std::vector<double> scale = values("scale"), variance = values("variance");
     const std::vector<double> mean = values("mean"), shift = values("shift");
     const std::vector<double> own_bias = values("own_bias"), added = values("bias");
-    std::vector<double> factors(none);
-    Tensor bias(DType::kFloat64, {channels.count()});
-    double* new_bias = bias.data<double>();
+    Affine affine = {none, Tensor(DType::kFloat64, {channels})};
+    double* new_bias = affine.bias.data<double>();
     for (size_t c = 0; c < none.size(); ++c) {
-      factors[c] = scale[c] / std::sqrt(variance[c] + epsilon);
-      new_bias[c] = (own_bias[c] + added[c] - mean[c]) * factors[c] + shift[c];
+      affine.factors[c] = scale[c] / std::sqrt(variance[c] + epsilon);
+      new_bias[c] = (own_bias[c] + added[c] - mean[c]) * affine.factors[c] + shift[c];
     }
-    Tensor scaled = Scaled<T>(m["w"], channels, factors);
-    const auto add = [&](const std::string& of, Tensor value) {
-      std::string name = context_.AddFrozen(program_, of + "@FOLDED", std::move(value));
-      context_.NoteMade(name, of);
-      return name;
-    };
-    const std::string weight = add(m["w"], std::move(scaled));
-    Replace(m, weight, add(m["shift"], bias.Cast(DTypeOfSums(m))));
+    return affine;
+  }
+
+  std::string Add(const std::string& of, Tensor value) {
+    std::string name = context_.AddFrozen(program_, of + "@FOLDED", std::move(value));
+    context_.NoteMade(name, of);
+    return name;
+  }
+
+  template <class T>
+  void FoldAs(const Match& m) {
+    const WeightChannels channels(m, Value(m, "w").shape());
+    const Affine affine = AffineOf(m, channels.count());
+    const std::string weight = Add(m["w"], Scaled<T>(m["w"], channels, affine.factors));
+    Replace(m, weight, Add(m["shift"], affine.bias.Cast(DTypeOfSums(m))), {});
     context_.ReleaseFrozen(m["w"]);
+  }
+
+  // Dequantizes the weight with the scales of batch_norm in its own.
+  void FoldIntoScales(const Match& m, const QuantizedValue& w) {
+    const int64_t channels = WeightChannels(m, matcher_.Constant(w.integers)->shape()).count();
+    const Affine affine = AffineOf(m, channels);
+    const bool one = w.form.HasOneScale();
+    Tensor scales(DType::kFloat32, {channels}), zeros(w.form.dtype, {channels});
+    for (int64_t c = 0; c < channels; ++c) {
+      const auto at = static_cast<size_t>(c), of = one ? 0 : at;
+      scales.data<float>()[c] =
+          static_cast<float>(static_cast<double>(w.form.scales[of]) * affine.factors[at]);
+      if (w.form.zero_points.empty()) continue;
+      // Both types have the same bytes.
+      static_cast<uint8_t*>(zeros.raw())[c] = static_cast<uint8_t>(w.form.zero_points[of]);
+    }
+    OpDesc dequantize(*w.dequantize);
+    const std::string weight = program_.FreeName(m["w"] + "@FOLDED");
+    program_.Root().Var(weight).SetMeta(program_.Root().FindVar(m["w"])->meta());
+    context_.NoteMade(weight, m["w"]);
+    dequantize.SetInput("Scale", {Add(w.form.scale, std::move(scales))});
+    dequantize.RemoveInput("ZeroPoint");
+    if (!w.form.zero_points.empty())
+      dequantize.SetInput("ZeroPoint", {Add(w.form.zero_point, std::move(zeros))});
+    dequantize.SetAttr("axis", static_cast<int32_t>(IsMul(m) || IsTransposed(m) ? 1 : 0));
+    dequantize.SetOutput("Out", {weight});
+    Replace(m, weight, Add(m["shift"], affine.bias.Cast(DType::kFloat32)),
+            {w.dequantize, &dequantize});
   }
 
   // The weight with each element multiplied by the factor of its channel, in place if nothing else
@@ -226,24 +277,41 @@ class BatchNormFolder {
     for (int64_t i = 0; i < n; ++i) to[i] = from[i] * rounded;
   }
 
-  void Replace(const Match& m, const std::string& weight, const std::string& bias) {
+  // An affine_dequantize of the weight, and what replaces it; none for a constant.
+  struct Dequantization {
+    const OpDesc* before = nullptr;
+    const OpDesc* after = nullptr;
+  };
+
+  void Replace(const Match& m, const std::string& weight, const std::string& bias,
+               const Dequantization& dequantization) {
     OpDesc linear = m.op("linear");
+    std::vector<const OpDesc*> ops = {&m.op("linear"), &m.op("norm")};
+    if (m.Has("bias")) ops.push_back(&m.op("add"));
+    std::vector<OpDesc> with;
+    if (dequantization.before) {
+      ops.push_back(dequantization.before);
+      with.push_back(*dequantization.after);
+    }
     if (IsMul(m)) {
       linear.SetInput("Y", {weight});
-      OpDesc add("elementwise_add", {{"X", {m["product"]}}, {"Y", {bias}}}, {{"Out", {m["y"]}}},
-                 {{"axis", int32_t{1}}});
-      rewrites_.Replace(m, {linear, add});
+      with.push_back(linear);
+      with.emplace_back("elementwise_add", SlotList{{"X", {m["product"]}}, {"Y", {bias}}},
+                        SlotList{{"Out", {m["y"]}}}, AttrList{{"axis", int32_t{1}}});
     } else {
       linear.SetInput("Filter", {weight});
       linear.SetInput("Bias", {bias});
       linear.SetOutput("Output", {m["y"]});
-      rewrites_.Replace(m, {linear});
+      with.push_back(linear);
     }
+    rewrites_.Replace(ops, m.op("norm"), with);
   }
 
   ProgramDesc& program_;
   const PassContext& context_;
   Matcher matcher_;
+  const ValueFlow flow_;
+  const QuantizedValues quantized_;
   Rewrites rewrites_;
 };
 

@@ -8,6 +8,7 @@
 #include <coracle/passes/value_flow.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace coracle::inline internal {
 namespace {
@@ -35,8 +36,13 @@ class ConstantTypes : public FlowTypes {
 
 class ConstantFolder {
  public:
-  ConstantFolder(ProgramDesc& program, const PassContext& context)
-      : program_(program), context_(context), block_(program.Root()), flow_(program, context) {}
+  // With `dequantizes`, also folds weights whose integers other passes may have used.
+  ConstantFolder(ProgramDesc& program, const PassContext& context, bool dequantizes)
+      : program_(program),
+        context_(context),
+        block_(program.Root()),
+        flow_(program, context),
+        dequantizes_(dequantizes) {}
 
   void Run() {
     block_.ForEachOp([&](OpDesc& op) {
@@ -58,11 +64,19 @@ class ConstantFolder {
           return !value || !IsAsDeclared(name, *value);
         }))
       return false;
+    if (!dequantizes_ && IsOfBytes(op)) return false;
     std::unordered_set<std::string> outputs;
     const bool other = op.AnyOutput([&](const std::string& name) {
       return !flow_.IsTemporary(name) || !outputs.insert(name).second;
     });
     return !other && !outputs.empty();
+  }
+
+  // Whether it dequantizes integers of 8 bits, which would need four times the memory.
+  bool IsOfBytes(const OpDesc& op) const {
+    if (op.type() != "affine_dequantize" || op.Input("X").size() != 1) return false;
+    const Tensor* value = context_.FrozenValue(flow_.Source(op.Input("X")[0]));
+    return value && SizeOf(value->dtype()) == 1;
   }
 
   // Readers were checked with the declared types, but a scope may hold other types.
@@ -80,7 +94,8 @@ class ConstantFolder {
 
   void Fold(const OpDesc& op) {
     try {
-      const int64_t growth = GrowthBy(op);
+      // Otherwise every run would dequantize the weight.
+      const int64_t growth = IsOfBytes(op) ? 0 : GrowthBy(op);
       if (growth <= allowance_ && Compute(op)) allowance_ -= growth;
     } catch (const Error& error) {
       // The run reports the error of the op if it reaches the op.
@@ -171,6 +186,7 @@ class ConstantFolder {
   const PassContext& context_;
   BlockDesc& block_;
   ValueFlow flow_;
+  const bool dequantizes_;
   int64_t allowance_ = kMaxGrowth;
   std::unordered_map<std::string, size_t> folded_readers_;
   std::unordered_set<std::string> released_;
@@ -179,7 +195,14 @@ class ConstantFolder {
 }  // namespace
 
 void FoldConstants(ProgramDesc& program, const PassContext& context) {
-  if (context.frozen) ConstantFolder(program, context).Run();
+  if (context.frozen) ConstantFolder(program, context, false).Run();
+}
+
+void FoldDequantized(ProgramDesc& program, const PassContext& context) {
+  bool dequantizes = false;
+  std::as_const(program).Root().ForEachOp(
+      [&](const OpDesc& op) { dequantizes = dequantizes || op.type() == "affine_dequantize"; });
+  if (context.frozen && dequantizes) ConstantFolder(program, context, true).Run();
 }
 
 }  // namespace coracle::inline internal

@@ -132,6 +132,8 @@ class GroupFinder {
         spec.run_time_shape || spec.makes_lod || !spec.lod_axis.empty() ||
         !spec.keeps_outputs.empty() || spec.NumItems(op) != 1)
       return false;
+    // Its tables are no operands that could be cut into pieces.
+    if (!spec.rows.tables.empty()) return false;
     if (HasRole(op, ~kOfSteps) || known_.KnowsInputsOf(op)) return false;
     const Shape* shape = nullptr;
     const bool unsuitable = op.AnyOutput([&](const std::string& name) {

@@ -109,11 +109,19 @@ class FcFuser {
   bool AreParameters(const Match& m) const {
     const VarDesc *w = block_.FindVarRecursive(m["w"]), *bias = block_.FindVarRecursive(m["bias"]);
     const VarDesc* x = block_.FindVarRecursive(m["x"]);
-    if (!w || !bias || !x || !w->persistable() || !bias->persistable()) return false;
+    if (!w || !bias || !x || !bias->persistable()) return false;
+    if (!w->persistable() && !IsQuantizedWeight(m["w"])) return false;
     const DType dtype = w->dtype();
     return (dtype == DType::kFloat32 || dtype == DType::kFloat64) && bias->dtype() == dtype &&
            x->dtype() == dtype && w->shape().rank() == 2 && w->shape()[0] > 0 &&
            w->shape()[1] > 0 && bias->shape().rank() == 1 && bias->shape()[0] == w->shape()[1];
+  }
+
+  // Whether it is made of frozen integers, which fuse_quantized or fold_dequantized will use.
+  bool IsQuantizedWeight(const std::string& w) const {
+    const auto writers = block_.Uses(w).writers;
+    return writers.size() == 1 && writers[0]->type() == "affine_dequantize" &&
+           writers[0]->Input("X").size() == 1 && matcher_.Constant(writers[0]->Input("X")[0]);
   }
 
   // Whether the bias is added along the last axis of the product for all feeds.

@@ -12,6 +12,7 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/passes/certain_dims.h>
 #include <coracle/passes/passes.h>
+#include <coracle/passes/quantized_form.h>
 #include <coracle/passes/value_flow.h>
 
 #include <algorithm>
@@ -81,7 +82,7 @@ class ImageOps {
 
   // Whether the op works on images as on signals, perhaps with other numbers of axes.
   bool SetAxis(const OpDesc& op, const OpSpec& spec, const Image& image, OpDesc& now) const {
-    if (spec.elementwise) return true;
+    if (WorksOnElements(op, spec, context_)) return true;
     const bool all =
         !op.AnyInput([&](const std::string& name) { return images_.count(name) == 0; });
     if (all && op.type() == "concat") {
@@ -100,11 +101,11 @@ class ImageOps {
   bool ConvertOperands(const OpDesc& op, const OpSpec& spec, const Image& image,
                        OnImages& on) const {
     OpDesc& now = on.op;
-    if (!spec.elementwise) return true;
+    if (!WorksOnElements(op, spec, context_)) return true;
     const std::vector<std::string>&x = op.Input("X"), &y = op.Input("Y");
     std::unordered_set<std::string> others;
-    op.ForEachInput([&](const std::string& name) {
-      if (!images_.count(name)) others.insert(name);
+    op.ForEachInput([&](const std::string& name, const std::string& slot) {
+      if (!images_.count(name) && !IsTable(spec, slot)) others.insert(name);
     });
     const bool binary = spec.FindAttr("axis") && x.size() == 1 && y.size() == 1;
     if (others.empty()) return !binary || spec.AttrOf<int32_t>(op, "axis") <= 0;
@@ -189,7 +190,7 @@ class SqueezeMover {
       const OpSpec* spec = context_.ops.Find(writer.type());
       if (!spec) return false;
       if (!spec->layout_attr.empty()) return true;
-      if (!spec->elementwise || writer.Input("X").size() != 1) return false;
+      if (!WorksOnElements(writer, *spec, context_) || writer.Input("X").size() != 1) return false;
       var = writer.Input("X")[0];
     }
     return false;

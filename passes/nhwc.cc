@@ -2,6 +2,7 @@
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/passes/passes.h>
+#include <coracle/passes/quantized_form.h>
 #include <coracle/passes/value_flow.h>
 
 #include <algorithm>
@@ -94,6 +95,7 @@ bool HasOneLayout(const BlockDesc& block, const OpSpec& def, const OpDesc& op,
   const Shape* shape = nullptr;
   bool one_shape = true;
   auto other = [&](const std::string& name, const std::string& slot) {
+    if (IsTable(def, slot)) return false;
     if (ImageRank(block, name) == 0) {
       return !IsVector(block, def, name, slot) ||
              (at_an_end && slot == "Y" && !vectors.count(name)) ||
@@ -110,10 +112,11 @@ bool HasOneLayout(const BlockDesc& block, const OpSpec& def, const OpDesc& op,
 
 // The rank of images that the op joins or splits along an axis other than the first one (along
 // which it makes LoD); 0 for another op.
-int JoinedRank(const BlockDesc& block, const OpDesc& op) {
-  if (op.type() != "concat" && op.type() != "split") return 0;
+int JoinedRank(const BlockDesc& block, const OpSpec& def, const OpDesc& op) {
+  if (op.type() != "concat" && op.type() != "split" && op.type() != "quantized_concat") return 0;
   int rank = 0;
   const auto other = [&](const std::string& name, const std::string& slot) {
+    if (IsTable(def, slot)) return false;
     const int its_rank = slot == "X" || slot == "Out" ? ImageRank(block, name) : 0;
     if (rank == 0) rank = its_rank;
     return its_rank == 0 || its_rank != rank;
@@ -294,13 +297,15 @@ void ConvertElementwise(const BlockDesc& block, const OpSpec& def, OpDesc& op, N
   int rank = 0;
   bool vector = false;
   const auto look = [&](const std::string& name, const std::string& slot) {
+    if (IsTable(def, slot)) return;
     rank = std::max(rank, ImageRank(block, name));
     vector = vector || (ImageRank(block, name) == 0 && IsVector(block, def, name, slot));
   };
   op.ForEachInput(look);
   op.ForEachOutput(look);
-  forms.Convert(
-      op, [&](const std::string& name, const std::string&) { return ImageRank(block, name) != 0; });
+  forms.Convert(op, [&](const std::string& name, const std::string& slot) {
+    return !IsTable(def, slot) && ImageRank(block, name) != 0;
+  });
   if (!vector) return;
   op.SetAttr("axis", AxisInNhwc(op.GetAttr<int32_t>("axis", -1), rank));
 }
@@ -323,12 +328,13 @@ void UseNhwcLayout(ProgramDesc& program, const PassContext& context) {
         return std::find(slots.begin(), slots.end(), slot) != slots.end();
       });
       op->SetAttr(def->layout_attr, LastLayout(*def, rank));
-    } else if (def && def->elementwise && HasOneLayout(block, *def, *op, vectors) &&
-               forms.SavesConversion(*op)) {
+    } else if (def && WorksOnElements(*op, *def, context) &&
+               HasOneLayout(block, *def, *op, vectors) && forms.SavesConversion(*op)) {
       ConvertElementwise(block, *def, *op, forms);
-    } else if (const int joined = JoinedRank(block, *op);
+    } else if (const int joined = def ? JoinedRank(block, *def, *op) : 0;
                joined != 0 && forms.SavesConversion(*op)) {
-      forms.Convert(*op, [](const std::string&, const std::string&) { return true; });
+      forms.Convert(
+          *op, [&](const std::string&, const std::string& slot) { return !IsTable(*def, slot); });
       op->SetAttr("axis", AxisInNhwc(op->GetAttr<int32_t>("axis", 0), joined));
     } else {
       forms.KeepNchw(*op);

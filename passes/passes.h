@@ -24,6 +24,21 @@ void WidenFilters(ProgramDesc& program, const PassContext& context);
 // total, after parameters that are no longer read are released.
 void FoldConstants(ProgramDesc& program, const PassContext& context);
 
+// The same, but also dequantizes weights, whatever they grow to: FoldConstants leaves the
+// affine_dequantize of frozen integers of 8 bits to the passes that use the integers.
+void FoldDequantized(ProgramDesc& program, const PassContext& context);
+
+// Moves affine_dequantize after ops that only move or select elements, and affine_quantize before
+// them, if that lets quantizations meet each other or products, and removes pairs that give the
+// same integers back. Only for frozen scales.
+void MoveQuantization(ProgramDesc& program, const PassContext& context);
+
+// Replaces convolutions, products, sums, concatenations, average pools and functions of single
+// values between affine_dequantize and affine_quantize by ops on integers (quantized_conv2d, ...),
+// if scales are frozen and integer products pay on this machine. Results may differ by one step of
+// the scale where a value lies between two integers.
+void FuseQuantized(ProgramDesc& program, const PassContext& context);
+
 // Computes ops of equal type, attrs and inputs only once. Skips recomputed ops (recomputed_from)
 // and their originals.
 void JoinCommonSubexpressions(ProgramDesc& program, const PassContext& context);

@@ -124,8 +124,14 @@ const std::vector<Pass>& Pipeline() {
        "frozen parameters",
        WidenFilters},
       {"fold_constants",
-       "computes results that depend only on parameters once; before the passes that use values",
+       "computes results that depend only on parameters once; before the passes that use values. "
+       "Leaves weights of 8 bits to fuse_quantized",
        FoldConstants},
+      {"move_quantization",
+       "reshapes, transposes and maxima work on integers of 8 bits as on real numbers, so that "
+       "quantizations meet convolutions and products; before the passes that look for those, and "
+       "before common_subexpressions, because ops that read different copies become equal",
+       MoveQuantization},
       {"common_subexpressions",
        "computes equal ops only once; after fold_constants, which leaves fewer ops to compare",
        JoinCommonSubexpressions},
@@ -158,6 +164,15 @@ const std::vector<Pass>& Pipeline() {
        "while computing relu's, and runs both products in one parallel region; after "
        "fold_batch_norm, which makes products with a bias",
        FuseFc},
+      {"fuse_quantized",
+       "convolutions, products, sums and functions of quantized values compute in integers, which "
+       "takes a fraction of the time; after the fusions of bias, residual and activation, which it "
+       "takes over",
+       FuseQuantized},
+      {"fold_dequantized",
+       "computes the real numbers of quantized weights that no integer op uses, once instead of in "
+       "each run",
+       FoldDequantized},
       {"fuse_softmax_cross_entropy",
        "the softmax of many classes is larger than a cache: one sweep reads the logits and writes "
        "their gradient",

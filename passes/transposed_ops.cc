@@ -1,4 +1,5 @@
 #include <coracle/framework/op/op_def.h>
+#include <coracle/passes/quantized_form.h>
 #include <coracle/passes/transposed_ops.h>
 
 #include <algorithm>
@@ -37,8 +38,10 @@ Ints PairsBefore(const Ints& pairs, const Ints& axes) {
   return before;
 }
 
-bool AllAreForms(const OpDesc& op, const TransposeScene& scene) {
-  return !op.AnyInput([&](const std::string& name) { return !scene.is_form(name); });
+bool AllAreForms(const OpDesc& op, const OpSpec& spec, const TransposeScene& scene) {
+  return !op.AnyInput([&](const std::string& name, const std::string& slot) {
+    return !IsTable(spec, slot) && !scene.is_form(name);
+  });
 }
 
 // Whether it is an elementwise op with one operand, with two that are broadcast axis by axis, or
@@ -52,7 +55,8 @@ bool IsAxiswise(const OpDesc& op, const OpSpec& spec, const TransposeScene& scen
     if (var && !shape) shape = &var->shape();
     same = same && var && var->shape() == *shape;
   };
-  op.ForEachInput([&](const std::string& name) {
+  op.ForEachInput([&](const std::string& name, const std::string& slot) {
+    if (IsTable(spec, slot)) return;
     ++inputs;
     compare(name);
   });
@@ -176,15 +180,16 @@ std::optional<MovedOp> MoveBeforeTranspose(const OpDesc& op, const TransposeScen
       }))
     return std::nullopt;
   MovedOp made;
-  op.ForEachInput([&](const std::string& name) {
-    if (scene.is_form(name)) made.inputs.insert(name);
+  op.ForEachInput([&](const std::string& name, const std::string& slot) {
+    if (!IsTable(*spec, slot) && scene.is_form(name)) made.inputs.insert(name);
   });
   OpDesc now(op);
-  const bool moves = spec->shape_only ? MoveShape(op, scene, made)
-                     : AllAreForms(op, scene)
-                         ? (spec->elementwise && IsAxiswise(op, *spec, scene)) ||
-                               MoveAxes(op, *spec, scene, now, made)
-                         : spec->elementwise && MoveBinary(op, *spec, scene, now, made);
+  const bool moves =
+      spec->shape_only ? MoveShape(op, scene, made)
+      : AllAreForms(op, *spec, scene)
+          ? (WorksOnElements(op, *spec, scene.context) && IsAxiswise(op, *spec, scene)) ||
+                MoveAxes(op, *spec, scene, now, made)
+          : spec->elementwise && MoveBinary(op, *spec, scene, now, made);
   if (!moves) return std::nullopt;
   if (made.ops.empty()) made.ops.push_back(now);
   return made;
