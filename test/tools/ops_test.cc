@@ -61,6 +61,65 @@ TEST_F(OpsCommand, TellsWhatAProgramNeeds) {
   Expect("coracle ops no/such/file.pb", 1, {"no/such/file.pb"});
 }
 
+// A net of a quantized product, and softmax of its quantized result.
+ProgramDesc QuantizedNet(Scope* scope) {
+  ProgramDesc program;
+  BlockDesc& root = program.Root();
+  const auto declare = [&](const char* name, const Shape& shape, DType dtype) -> VarDesc& {
+    VarDesc& var = root.Var(name);
+    var.SetShape(shape);
+    var.SetDType(dtype);
+    return var;
+  };
+  const auto parameter = [&](const char* name, const Tensor& value) {
+    declare(name, value.shape(), value.dtype()).SetPersistable(true);
+    scope->Set(name, value);
+  };
+  parameter("w", Tensor::Zeros(DType::kInt8, {3, 2}));
+  Tensor step = Tensor::Zeros(DType::kFloat32, {1});
+  step.data<float>()[0] = 0.5f;
+  parameter("step", step);
+  declare("x", {-1, 3}, DType::kFloat32);
+  for (const char* name : {"qd", "wd", "h", "hd", "y"})
+    declare(name, {-1, name[0] == 'q' ? 3 : 2}, DType::kFloat32);
+  declare("q", {-1, 3}, DType::kInt8);
+  declare("hq", {-1, 2}, DType::kInt8);
+  const auto append = [&](const char* type, const char* x, const char* out) {
+    root.AppendOp(type, {{"X", {x}}, {"Scale", {"step"}}}, {{"Out", {out}}});
+  };
+  append("affine_quantize", "x", "q");
+  append("affine_dequantize", "q", "qd");
+  append("affine_dequantize", "w", "wd");
+  root.AppendOp("mul", {{"X", {"qd"}}, {"Y", {"wd"}}}, {{"Out", {"h"}}});
+  append("affine_quantize", "h", "hq");
+  append("affine_dequantize", "hq", "hd");
+  root.AppendOp("softmax", {{"X", {"hd"}}}, {{"Out", {"y"}}});
+  return program;
+}
+
+TEST_F(OpsCommand, CheckShowsWhatComputesInIntegers) {
+  Scope scope;
+  const ProgramDesc program = QuantizedNet(&scope);
+  WriteProgram(program, Path("net.pdmodel"));
+  Expect("coracle check net.pdmodel --quantization", 1, {"no parameters next to 'net.pdmodel'"});
+  SaveParameters(scope, PersistableNames(program), Path("net.pdiparams"));
+  const Result text = Shell("cd " + dir_ + " && coracle check net.pdmodel --quantization");
+  ASSERT_EQ(text.code, 0) << text.text;
+  EXPECT_NE(text.text.find("softmax"), std::string::npos) << text.text;
+  const Result result = Shell("cd " + dir_ + " && coracle check net.pdmodel --quantization --json");
+  ASSERT_EQ(result.code, 0) << result.text;
+  const Json json = Json::parse(result.text);
+  ASSERT_FALSE(json["ops"].empty());
+  const Json& last = json["ops"].back();
+  EXPECT_EQ(last["type"], "softmax");
+  EXPECT_EQ(last["computes"], "float");
+  EXPECT_NE(last["reason"], "");
+  // The product depends on the machine.
+  EXPECT_EQ(json["int8_ops"] != 0, text.text.find("quantized_matmul") != std::string::npos);
+  Expect("coracle check net.pdmodel --params=net.pdiparams", 2, {"--params is for"});
+  Expect("coracle check net.pdmodel --quantization --gradients", 2, {"two reports"});
+}
+
 TEST_F(OpsCommand, RefusedTypesAreKnown) {
   WriteMixed();
   Expect("coracle ops send", 1,

@@ -1,11 +1,14 @@
+#include <coracle/edit/edit.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/check/refused_ops.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/inspect/json.h>
 #include <coracle/inspect/mistakes.h>
 #include <coracle/operators/operators.h>
+#include <coracle/passes/quantization_notes.h>
 #include <coracle/tools/commands.h>
 #include <coracle/tools/op_use.h>
+#include <coracle/tools/pass_report.h>
 #include <coracle/tools/program_input.h>
 #include <fmt/format.h>
 
@@ -17,12 +20,19 @@ namespace {
 
 struct CheckFlags {
   bool gradients = false;
+  bool quantization = false;
+  std::string params = {};
   bool json = false;
 };
 
 Fields<CheckFlags> CheckFields() {
   return Fields<CheckFlags>("")
       .Add("gradients", &CheckFlags::gradients, "count the ops that lack a gradient, by type")
+      .Add("quantization", &CheckFlags::quantization,
+           "show which ops compute in integers of 8 bits, and why others do not")
+      .Add("params", &CheckFlags::params,
+           "`FILE` or directory of the parameters, for --quantization; none: those next to the "
+           "program")
       .Add("json", &CheckFlags::json, "print JSON");
 }
 
@@ -161,9 +171,93 @@ std::string DescribeAsJson(const CheckFlags& flags, const Findings& found) {
   return JsonText(json);
 }
 
+// Compiles the program for inference and returns what became of its quantised values.
+std::vector<QuantizationNote> NotesOn(const CheckFlags& flags, const ProgramDesc& program,
+                                      const std::string& argument) {
+  const std::string params =
+      flags.params.empty() ? ParametersBeside(ProgramFile(argument), program) : flags.params;
+  if (params.empty() && !PersistableNames(program).empty()) {
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("no parameters next to {}: scales of quantized values are parameters; "
+                            "name them with --params=FILE",
+                            Quote(argument, 300)));
+  }
+  Scope scope;
+  if (!params.empty()) ReadParameters(program, params, scope);
+  OptimizeOptions options;
+  options.freeze_parameters = true;
+  const ScopedQuantizationNotes notes;
+  OptimizeProgram(program, scope, FeedsToCompile(program), FetchesToCompile(program, {}), options);
+  return notes.notes();
+}
+
+const char* NameOf(RunsIn runs_in) {
+  switch (runs_in) {
+    case RunsIn::kIntegers:
+      return "int8";
+    case RunsIn::kConverts:
+      return "converts";
+    case RunsIn::kReals:
+      break;
+  }
+  return "float";
+}
+
+size_t CountOf(const std::vector<QuantizationNote>& notes, RunsIn runs_in) {
+  return static_cast<size_t>(std::count_if(
+      notes.begin(), notes.end(), [&](const auto& note) { return note.runs_in == runs_in; }));
+}
+
+std::string DescribeNotes(const std::vector<QuantizationNote>& notes, const std::string& program) {
+  if (notes.empty()) return fmt::format("{}: no quantized values\n", Shown(program));
+  size_t types = 2, names = 6;
+  for (const QuantizationNote& note : notes) {
+    types = std::max(types, Shown(note.type).size());
+    names = std::max(names, std::min<size_t>(Shown(note.output).size(), 40));
+  }
+  std::string text = fmt::format("{:<{}}  {:<{}}  {:<8}  {}\n", "op", types, "result", names,
+                                 "computes", "why not in integers");
+  for (const QuantizationNote& note : notes) {
+    std::string line = fmt::format("{:<{}}  {:<{}}  {:<8}  {}", Shown(note.type), types,
+                                   Shown(note.output), names, NameOf(note.runs_in), note.reason);
+    line.erase(line.find_last_not_of(' ') + 1);
+    text += line + "\n";
+  }
+  return text + fmt::format("{}: {} in int8, {} in floating point, {}\n", Shown(program),
+                            Counted(CountOf(notes, RunsIn::kIntegers), "op"),
+                            CountOf(notes, RunsIn::kReals),
+                            Counted(CountOf(notes, RunsIn::kConverts), "conversion"));
+}
+
+std::string NotesAsJson(const std::vector<QuantizationNote>& notes, const std::string& program) {
+  Json json = JsonDocument("check");
+  json["program"] = JsonString(program);
+  json["int8_ops"] = CountOf(notes, RunsIn::kIntegers);
+  json["float_ops"] = CountOf(notes, RunsIn::kReals);
+  json["conversions"] = CountOf(notes, RunsIn::kConverts);
+  json["ops"] = Json::array();
+  for (const QuantizationNote& note : notes) {
+    Json entry = {{"type", JsonString(note.type)},
+                  {"result", JsonString(note.output)},
+                  {"computes", NameOf(note.runs_in)}};
+    if (!note.reason.empty()) entry["reason"] = JsonString(note.reason);
+    json["ops"].push_back(std::move(entry));
+  }
+  return JsonText(json);
+}
+
 int RunCheck(const Args& args, const CheckFlags& flags) {
   RequireArgs(args, 1, 1, "one PROGRAM");
   const ProgramDesc program = ReadAnyProgram(args[0]);
+  if (!flags.quantization && !flags.params.empty())
+    throw UsageError("--params is for --quantization");
+  if (flags.quantization) {
+    if (flags.gradients) throw UsageError("--quantization and --gradients are two reports");
+    const std::string shown = args[0] == "-" ? "standard input" : args[0];
+    const std::vector<QuantizationNote> notes = NotesOn(flags, program, args[0]);
+    flags.json ? PrintData(NotesAsJson(notes, shown)) : Print(DescribeNotes(notes, shown));
+    return 0;
+  }
   const Findings found = Check(flags, program, args[0]);
   flags.json ? PrintData(DescribeAsJson(flags, found)) : Print(Describe(flags, found));
   return found.errors == 0 ? 0 : 1;
@@ -172,10 +266,11 @@ int RunCheck(const Args& args, const CheckFlags& flags) {
 }  // namespace
 
 Command CheckCommand() {
-  return MakeCommand(
-      {"check", "verifies a program and lists all problems", "check PROGRAM [--gradients] [--json]",
-       "  coracle check inference.pdmodel\n  cat model.pb | coracle check -\n"},
-      CheckFields(), RunCheck);
+  return MakeCommand({"check", "verifies a program and lists all problems",
+                      "check PROGRAM [--gradients] [--quantization] [--json]",
+                      "  coracle check inference.pdmodel\n  cat model.pb | coracle check -\n"
+                      "  coracle check model.int8.onnx --quantization\n"},
+                     CheckFields(), RunCheck);
 }
 
 }  // namespace coracle::tools
