@@ -3,6 +3,7 @@
 #include <coracle/operators/quantize/quantized.h>
 
 #include <algorithm>
+#include <cstring>
 
 #ifdef __x86_64__
 // GCC 12 takes the undefined registers in its own header for mistakes.
@@ -20,9 +21,9 @@ constexpr int64_t kGroupsAtATime = 32;
 
 }  // namespace
 
-int64_t DepthwiseRow::BufferSize() const {
+int64_t DepthwiseRows::BufferSize() const {
   const int64_t columns = (kGroupsAtATime - 1) * 4 * stride + (kernel_columns - 1) * dilation + 1;
-  return columns * quads() * kBytesOfQuad;
+  return columns * quads * kBytesOfQuad;
 }
 
 #ifdef __x86_64__
@@ -38,22 +39,68 @@ namespace {
 #endif
 #define CORACLE_VNNI_INLINE CORACLE_VNNI inline __attribute__((always_inline))
 
-// The pixels of a group, `step` bytes apart.
-template <int kGroup>
-CORACLE_VNNI_INLINE __m512i LoadGroup(const uint8_t* p, int64_t step) {
-  const auto* at = reinterpret_cast<const __m128i*>(p);
-  if constexpr (kGroup == 1) {
-    return _mm512_loadu_si512(p);
-  } else if constexpr (kGroup == 2) {
-    const __m512i low = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i*)p));
-    return _mm512_inserti64x4(low, _mm256_loadu_si256((const __m256i*)(p + step)), 1);
-  } else {
-    __m512i v = _mm512_castsi128_si512(_mm_loadu_si128(at));
-    v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i*)(p + step)), 1);
-    v = _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i*)(p + 2 * step)), 2);
-    return _mm512_inserti32x4(v, _mm_loadu_si128((const __m128i*)(p + 3 * step)), 3);
-  }
+CORACLE_VNNI_INLINE __mmask64 MaskOf(int64_t bytes) {
+  return bytes == 64 ? ~__mmask64{0} : (__mmask64{1} << bytes) - 1;
 }
+
+// The input pixels of a group of outputs, at `column` and then every stride columns.
+template <int kGroup>
+struct PixelLoader {
+  int64_t step, stride, channels, image_columns, block_channels;
+  __mmask64 mask;  // the bytes of one pixel
+  __m512i flip, padding;
+  bool adjacent;  // the pixels of a group are one run of 64 bytes
+
+  CORACLE_VNNI_INLINE explicit PixelLoader(const DepthwiseBlock& block, const DepthwiseRows& rows)
+      : step(rows.stride * rows.image_channels),
+        stride(rows.stride),
+        channels(rows.image_channels),
+        image_columns(rows.columns),
+        block_channels(block.channels),
+        mask(MaskOf(block.channels)),
+        flip(_mm512_set1_epi8(static_cast<char>(rows.flip))),
+        padding(_mm512_set1_epi8(static_cast<char>(rows.padding))),
+        adjacent(stride == 1 && channels * kGroup == 64) {}
+
+  // Whether all pixels of the group are in the image.
+  CORACLE_VNNI_INLINE bool IsInside(int64_t column) const {
+    return column >= 0 && column + (kGroup - 1) * stride < image_columns;
+  }
+  // REQUIRES: IsInside(column).
+  CORACLE_VNNI_INLINE __m512i Inside(const uint8_t* line, int64_t column) const {
+    const uint8_t* p = line + column * channels;
+    __m512i v;
+    if constexpr (kGroup == 1) {
+      v = _mm512_maskz_loadu_epi8(mask, p);
+    } else if (adjacent) {
+      v = _mm512_loadu_si512(p);
+    } else if constexpr (kGroup == 2) {
+      const auto half = static_cast<__mmask32>(mask);
+      v = _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_maskz_loadu_epi8(half, p)),
+                             _mm256_maskz_loadu_epi8(half, p + step), 1);
+    } else {
+      const auto part = static_cast<__mmask16>(mask);
+      v = _mm512_castsi128_si512(_mm_maskz_loadu_epi8(part, p));
+      v = _mm512_inserti32x4(v, _mm_maskz_loadu_epi8(part, p + step), 1);
+      v = _mm512_inserti32x4(v, _mm_maskz_loadu_epi8(part, p + 2 * step), 2);
+      v = _mm512_inserti32x4(v, _mm_maskz_loadu_epi8(part, p + 3 * step), 3);
+    }
+    return _mm512_xor_si512(v, flip);
+  }
+  CORACLE_VNNI_INLINE __m512i Any(const uint8_t* line, int64_t column) const {
+    alignas(64) uint8_t bytes[64] = {};
+    __mmask64 inside = 0;
+    for (int64_t i = 0; i < kGroup; ++i) {
+      const int64_t at = column + i * stride;
+      if (at < 0 || at >= image_columns) continue;
+      std::memcpy(bytes + i * (64 / kGroup), line + at * channels,
+                  static_cast<size_t>(block_channels));
+      inside |= MaskOf(64 / kGroup) << (i * (64 / kGroup));
+    }
+    const __m512i flipped = _mm512_xor_si512(_mm512_load_si512(bytes), flip);
+    return _mm512_mask_blend_epi8(inside, padding, flipped);
+  }
+};
 
 // Writes the bytes a0 b0 c0 d0 a1 b1 c1 d1 ... of four lines to the buffer.
 CORACLE_VNNI_INLINE void Interleave(__m512i a, __m512i b, __m512i c, __m512i d, uint8_t* to) {
@@ -65,71 +112,79 @@ CORACLE_VNNI_INLINE void Interleave(__m512i a, __m512i b, __m512i c, __m512i d, 
   _mm512_storeu_si512(to + 192, _mm512_unpackhi_epi16(ab_high, cd_high));
 }
 
-// Fills the buffer with input columns [first, first + columns).
+// Fills the buffer with the pixels of `count` groups that begin at input columns `first`, ...
 template <int kGroup>
-CORACLE_VNNI void FillBuffer(const DepthwiseRow& row, int64_t first, int64_t columns,
-                             int64_t step) {
-  const int64_t quads = row.quads(), c = row.image_channels;
-  for (int64_t q = 0; q < quads; ++q) {
-    const uint8_t* const* lines = row.lines + q * kTapsOfQuad;
-    const int64_t rows = std::min(kTapsOfQuad, row.kernel_rows - q * kTapsOfQuad);
-    // Weights of missing rows are 0, so that any line may take their places.
-    const uint8_t* l0 = lines[0] + first * c;
-    const uint8_t* l1 = lines[rows > 1 ? 1 : 0] + first * c;
-    const uint8_t* l2 = lines[rows > 2 ? 2 : 0] + first * c;
-    const uint8_t* l3 = lines[rows > 3 ? 3 : 0] + first * c;
-    uint8_t* to = row.buffer + q * kBytesOfQuad;
-    for (int64_t k = 0; k < columns; ++k, to += quads * kBytesOfQuad) {
-      const __m512i a = LoadGroup<kGroup>(l0 + k * c, step);
-      const __m512i b = rows > 1 ? LoadGroup<kGroup>(l1 + k * c, step) : a;
-      const __m512i d = rows > 2 ? LoadGroup<kGroup>(l2 + k * c, step) : a;
-      Interleave(a, b, d, rows > 3 ? LoadGroup<kGroup>(l3 + k * c, step) : a, to);
+CORACLE_VNNI void FillBuffer(const DepthwiseBlock block, const DepthwiseRows rows, int64_t first,
+                             int64_t count) {
+  const PixelLoader<kGroup> load(block, rows);
+  for (int64_t q = 0; q < rows.quads; ++q) {
+    const uint8_t* const* lines = rows.lines + q * kTapsOfQuad;
+    const uint8_t *l0 = lines[0], *l1 = lines[1], *l2 = lines[2], *l3 = lines[3];
+    uint8_t* to = rows.buffer + q * kBytesOfQuad;
+    for (int64_t k = first; k < first + count; ++k, to += rows.quads * kBytesOfQuad) {
+      if (load.IsInside(k))
+        Interleave(load.Inside(l0, k), load.Inside(l1, k), load.Inside(l2, k), load.Inside(l3, k),
+                   to);
+      else
+        Interleave(load.Any(l0, k), load.Any(l1, k), load.Any(l2, k), load.Any(l3, k), to);
     }
   }
 }
 
 using Curve = DepthwiseFinish::Curve;
 
-// The rounded numbers of 16 sums.
-template <Curve kCurve>
-CORACLE_VNNI_INLINE __m512i Rounded(__m512i sum, int v, const DepthwiseBlock& block,
-                                    const DepthwiseFinish& finish) {
-  __m512 x = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_loadu_ps(block.scale + v * 16),
-                             _mm512_loadu_ps(block.bias + v * 16));
-  if constexpr (kCurve == Curve::kLeaky) {
-    const __mmask16 below = _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_LT_OQ);
-    x = _mm512_mask_mul_ps(x, below, x, _mm512_set1_ps(finish.slope));
-  } else if constexpr (kCurve == Curve::kHardSwish) {
-    __m512 gate = _mm512_add_ps(x, _mm512_set1_ps(3.0f));
-    gate = _mm512_min_ps(_mm512_max_ps(gate, _mm512_setzero_ps()), _mm512_set1_ps(6.0f));
-    x = _mm512_mul_ps(_mm512_mul_ps(x, gate), _mm512_set1_ps(finish.last));
-  }
-  return _mm512_cvtps_epi32(x);
-}
+// What follows the sums, in registers. kPlain: no activation, no zero point, and the limits are
+// those of the type.
+enum class After { kPlain, kLimits, kLeaky, kHardSwish };
+template <After kAfter>
+struct Finisher {
+  const float *scale, *bias;
+  __m512i zero, least, most;
+  __m512 slope, last;
+  bool is_signed;
 
-// The bytes of four vectors of sums, in the order of the images.
-template <Curve kCurve>
-CORACLE_VNNI_INLINE __m512i Bytes(const __m512i* sums, const DepthwiseBlock& block,
-                                  const DepthwiseFinish& finish) {
-  const __m512i zero = _mm512_set1_epi16(finish.zero), least = _mm512_set1_epi16(finish.least),
-                most = _mm512_set1_epi16(finish.most);
-  __m512i half[2];
-  CORACLE_UNROLL
-  for (int h = 0; h < 2; ++h) {
-    const __m512i low = Rounded<kCurve>(sums[2 * h], 2 * h, block, finish);
-    const __m512i high = Rounded<kCurve>(sums[2 * h + 1], 2 * h + 1, block, finish);
-    const __m512i sum = _mm512_adds_epi16(_mm512_packs_epi32(low, high), zero);
-    half[h] = _mm512_min_epi16(_mm512_max_epi16(sum, least), most);
+  CORACLE_VNNI_INLINE Finisher(const DepthwiseBlock& block, const DepthwiseFinish& f)
+      : scale(block.scale),
+        bias(block.bias),
+        zero(_mm512_set1_epi16(f.zero)),
+        least(_mm512_set1_epi16(f.least)),
+        most(_mm512_set1_epi16(f.most)),
+        slope(_mm512_set1_ps(f.slope)),
+        last(_mm512_set1_ps(f.last)),
+        is_signed(f.is_signed) {}
+
+  // The rounded numbers of 16 sums.
+  CORACLE_VNNI_INLINE __m512i Rounded(__m512i sum, int v) const {
+    __m512 x = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), _mm512_loadu_ps(scale + v * 16),
+                               _mm512_loadu_ps(bias + v * 16));
+    if constexpr (kAfter == After::kLeaky) {
+      const __mmask16 below = _mm512_cmp_ps_mask(x, _mm512_setzero_ps(), _CMP_LT_OQ);
+      x = _mm512_mask_mul_ps(x, below, x, slope);
+    } else if constexpr (kAfter == After::kHardSwish) {
+      __m512 gate = _mm512_add_ps(x, _mm512_set1_ps(3.0f));
+      gate = _mm512_min_ps(_mm512_max_ps(gate, _mm512_setzero_ps()), _mm512_set1_ps(6.0f));
+      x = _mm512_mul_ps(_mm512_mul_ps(x, gate), last);
+    }
+    return _mm512_cvtps_epi32(x);
   }
-  return finish.is_signed ? _mm512_packs_epi16(half[0], half[1])
-                          : _mm512_packus_epi16(half[0], half[1]);
-}
+  // 32 outputs in 16 bits.
+  CORACLE_VNNI_INLINE __m512i Half(__m512i low, __m512i high, int v) const {
+    const __m512i packed = _mm512_packs_epi32(Rounded(low, v), Rounded(high, v + 1));
+    if constexpr (kAfter == After::kPlain) return packed;
+    return _mm512_min_epi16(_mm512_max_epi16(_mm512_adds_epi16(packed, zero), least), most);
+  }
+  // The outputs of four vectors of sums, in the order of the images.
+  CORACLE_VNNI_INLINE __m512i Bytes(const __m512i* sums) const {
+    const __m512i low = Half(sums[0], sums[1], 0), high = Half(sums[2], sums[3], 2);
+    return is_signed ? _mm512_packs_epi16(low, high) : _mm512_packus_epi16(low, high);
+  }
+};
 
 // Stores the channels of at most `pixels` pixels.
 template <int kGroup>
 CORACLE_VNNI_INLINE void StoreGroup(__m512i bytes, int64_t channels, int64_t step, int64_t pixels,
                                     uint8_t* out) {
-  const __mmask64 some = channels == 64 ? ~__mmask64{0} : (__mmask64{1} << channels) - 1;
+  const __mmask64 some = MaskOf(channels);
   if constexpr (kGroup == 1) {
     _mm512_mask_storeu_epi8(out, some, bytes);
   } else if constexpr (kGroup == 2) {
@@ -145,74 +200,81 @@ CORACLE_VNNI_INLINE void StoreGroup(__m512i bytes, int64_t channels, int64_t ste
   }
 }
 
-// kCount groups of pixels from `pixel` on; the buffer begins with the column that `columns` names.
-template <int kGroup, int kCount, Curve kCurve>
-CORACLE_VNNI_INLINE void SumGroups(const DepthwiseBlock& block, const DepthwiseRow& row,
-                                   const DepthwiseFinish& finish, int64_t pixel,
+// GCC 12 copies the sum before each _mm512_dpbusd_epi32.
+CORACLE_VNNI_INLINE void AddProducts(__m512i bytes, __m512i weights, __m512i* sum) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(*sum) : "v"(bytes), "v"(weights));
+}
+
+// kCount groups of pixels from `pixel` of output row `r` on, whose first column is at `from`.
+template <int kGroup, int kCount, After kAfter>
+CORACLE_VNNI_INLINE void SumGroups(const DepthwiseBlock& block, const DepthwiseRows& rows,
+                                   const Finisher<kAfter>& finish, int64_t r, int64_t pixel,
                                    const uint8_t* from) {
-  const int64_t quads = row.quads(), column = quads * kBytesOfQuad;
-  const int64_t next = kGroup * row.stride * column;
+  const int64_t column = rows.quads * kBytesOfQuad;
+  const int64_t next = kGroup * rows.stride * column;
   __m512i sums[kCount][4];
   CORACLE_UNROLL
   for (int t = 0; t < kCount; ++t) {
     CORACLE_UNROLL
     for (int v = 0; v < 4; ++v) sums[t][v] = _mm512_loadu_si512(block.add + v * 16);
   }
-  const int8_t* weights = block.weights;
-  for (int64_t j = 0; j < row.kernel_columns; ++j) {
-    const uint8_t* in = from + j * row.dilation * column;
-    for (int64_t q = 0; q < quads; ++q, in += kBytesOfQuad, weights += kBytesOfQuad) {
+  const int8_t* weights = block.weights + r * rows.kernel_columns * column;
+  for (int64_t j = 0; j < rows.kernel_columns; ++j) {
+    const uint8_t* in = from + j * rows.dilation * column;
+    for (int64_t q = 0; q < rows.quads; ++q, in += kBytesOfQuad, weights += kBytesOfQuad) {
       CORACLE_UNROLL
       for (int v = 0; v < 4; ++v) {
         const __m512i w = _mm512_loadu_si512(weights + v * 64);
         CORACLE_UNROLL
-        for (int t = 0; t < kCount; ++t) {
-          sums[t][v] =
-              _mm512_dpbusd_epi32(sums[t][v], _mm512_loadu_si512(in + t * next + v * 64), w);
-        }
+        for (int t = 0; t < kCount; ++t)
+          AddProducts(_mm512_loadu_si512(in + t * next + v * 64), w, &sums[t][v]);
       }
     }
   }
   CORACLE_UNROLL
   for (int t = 0; t < kCount; ++t) {
     const int64_t at = pixel + t * kGroup;
-    StoreGroup<kGroup>(Bytes<kCurve>(sums[t], block, finish), block.channels, row.image_channels,
-                       row.pixels - at, row.out + at * row.image_channels);
+    StoreGroup<kGroup>(finish.Bytes(sums[t]), block.channels, rows.image_channels, rows.pixels - at,
+                       rows.out + (r * rows.pixels + at) * rows.image_channels);
   }
 }
 
-template <int kGroup, Curve kCurve>
-CORACLE_VNNI void Row(const DepthwiseBlock& block, const DepthwiseRow& row,
-                      const DepthwiseFinish& finish) {
-  const int64_t groups = (row.pixels + kGroup - 1) / kGroup;
-  const int64_t step = row.stride * row.image_channels;
-  const int64_t next = kGroup * row.stride * row.quads() * kBytesOfQuad;
+// By value, because bytes that are stored could change what a reference refers to.
+template <int kGroup, After kAfter>
+CORACLE_VNNI void Rows(const DepthwiseBlock block, const DepthwiseRows rows,
+                       const DepthwiseFinish& given) {
+  const Finisher<kAfter> finish(block, given);
+  const int64_t groups = (rows.pixels + kGroup - 1) / kGroup;
+  const int64_t next = kGroup * rows.stride * rows.quads * kBytesOfQuad;
   for (int64_t g = 0; g < groups; g += kGroupsAtATime) {
     const int64_t count = std::min(kGroupsAtATime, groups - g);
     const int64_t columns =
-        (count - 1) * kGroup * row.stride + (row.kernel_columns - 1) * row.dilation + 1;
-    const int64_t first = g * kGroup * row.stride;
-    if (step * kGroup == 64)  // the pixels of a group are adjacent
-      FillBuffer<1>(row, first, columns, step);
-    else
-      FillBuffer<kGroup>(row, first, columns, step);
-    int64_t i = 0;
-    for (; i + 4 <= count; i += 4)
-      SumGroups<kGroup, 4, kCurve>(block, row, finish, (g + i) * kGroup, row.buffer + i * next);
-    for (; i < count; ++i)
-      SumGroups<kGroup, 1, kCurve>(block, row, finish, (g + i) * kGroup, row.buffer + i * next);
+        (count - 1) * kGroup * rows.stride + (rows.kernel_columns - 1) * rows.dilation + 1;
+    FillBuffer<kGroup>(block, rows, g * kGroup * rows.stride - rows.before, columns);
+    for (int64_t r = 0; r < rows.rows; ++r) {
+      const uint8_t* from = rows.buffer;
+      int64_t i = 0;
+      for (; i + 4 <= count; i += 4, from += 4 * next)
+        SumGroups<kGroup, 4>(block, rows, finish, r, (g + i) * kGroup, from);
+      for (; i < count; ++i, from += next)
+        SumGroups<kGroup, 1>(block, rows, finish, r, (g + i) * kGroup, from);
+    }
   }
 }
 
-template <Curve kCurve>
-void RowOfGroups(const DepthwiseBlock& block, const DepthwiseRow& row,
-                 const DepthwiseFinish& finish) {
+template <After kAfter>
+void RowsOfGroups(const DepthwiseBlock& block, const DepthwiseRows& rows,
+                  const DepthwiseFinish& finish) {
   if (block.group == 1)
-    Row<1, kCurve>(block, row, finish);
+    Rows<1, kAfter>(block, rows, finish);
   else if (block.group == 2)
-    Row<2, kCurve>(block, row, finish);
+    Rows<2, kAfter>(block, rows, finish);
   else
-    Row<4, kCurve>(block, row, finish);
+    Rows<4, kAfter>(block, rows, finish);
+}
+
+bool IsPlain(const DepthwiseFinish& f) {
+  return f.zero == 0 && f.least == (f.is_signed ? -128 : 0) && f.most == f.least + 255;
 }
 
 }  // namespace
@@ -224,15 +286,16 @@ bool HasDepthwiseVnni() {
   return has && ExactIntegerProducts();
 }
 
-void DepthwiseVnni(const DepthwiseBlock& block, const DepthwiseRow& row,
+void DepthwiseVnni(const DepthwiseBlock& block, const DepthwiseRows& rows,
                    const DepthwiseFinish& finish) {
   switch (finish.curve) {
     case Curve::kNone:
-      return RowOfGroups<Curve::kNone>(block, row, finish);
+      return IsPlain(finish) ? RowsOfGroups<After::kPlain>(block, rows, finish)
+                             : RowsOfGroups<After::kLimits>(block, rows, finish);
     case Curve::kLeaky:
-      return RowOfGroups<Curve::kLeaky>(block, row, finish);
+      return RowsOfGroups<After::kLeaky>(block, rows, finish);
     case Curve::kHardSwish:
-      return RowOfGroups<Curve::kHardSwish>(block, row, finish);
+      return RowsOfGroups<After::kHardSwish>(block, rows, finish);
   }
 }
 
@@ -240,7 +303,7 @@ void DepthwiseVnni(const DepthwiseBlock& block, const DepthwiseRow& row,
 
 bool HasDepthwiseVnni() { return false; }
 
-void DepthwiseVnni(const DepthwiseBlock&, const DepthwiseRow&, const DepthwiseFinish&) {
+void DepthwiseVnni(const DepthwiseBlock&, const DepthwiseRows&, const DepthwiseFinish&) {
   throw InternalError("no instructions for a depthwise convolution");
 }
 

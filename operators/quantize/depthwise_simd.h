@@ -26,7 +26,7 @@ struct DepthwiseFinish {
 struct DepthwiseBlock {
   int64_t first = 0, channels = 0;  // of the images
   int64_t group = 1;                // 1, 2 or 4
-  const int8_t* weights = nullptr;  // [columns of the kernel][quads][256]
+  const int8_t* weights = nullptr;  // [output rows][columns of the kernel][quads][256]
   const int32_t* add = nullptr;     // [64]: the first value of each sum
   const float* scale = nullptr;     // [64]
   const float* bias = nullptr;      // [64]
@@ -38,25 +38,28 @@ struct DepthwiseBlock {
   }
 };
 
-// One row of outputs of a block.
-struct DepthwiseRow {
-  const uint8_t* const* lines =
-      nullptr;  // for each row of the kernel, the first pixel that it reads
-  int64_t kernel_rows = 1, kernel_columns = 1, stride = 1, dilation = 1;
+// Some rows of outputs of a block that read the same lines of the image: with a kernel of 3 rows
+// and stride 1, four lines give two rows.
+struct DepthwiseRows {
+  // For each tap of the quads, the first channel of the block in the first pixel of a line.
+  const uint8_t* const* lines = nullptr;
+  uint8_t flip = 0;     // 0x80: the images are int8
+  uint8_t padding = 0;  // the zero point of the images as uint8
+  int64_t quads = 1, kernel_columns = 1, stride = 1, dilation = 1;
   int64_t image_channels = 1;
-  int64_t pixels = 0;         // of the output
-  uint8_t* buffer = nullptr;  // BufferSize bytes
+  int64_t before = 0;         // columns of padding
+  int64_t columns = 0;        // of the image
+  int64_t pixels = 0;         // of an output row
+  int64_t rows = 1;           // of the output
+  uint8_t* buffer = nullptr;  // BufferSize() bytes
   uint8_t* out = nullptr;     // the first channel of the block in the first pixel
 
-  int64_t quads() const { return (kernel_rows + kTapsOfQuad - 1) / kTapsOfQuad; }
-  // The images must be readable this far behind their end.
-  static int64_t BytesAfter(int64_t channels, int64_t stride) { return 64 + 3 * stride * channels; }
   int64_t BufferSize() const;
 };
 
 bool HasDepthwiseVnni();
 // REQUIRES: HasDepthwiseVnni().
-void DepthwiseVnni(const DepthwiseBlock& block, const DepthwiseRow& row,
+void DepthwiseVnni(const DepthwiseBlock& block, const DepthwiseRows& rows,
                    const DepthwiseFinish& finish);
 
 }  // namespace coracle::inline internal

@@ -2,7 +2,6 @@
 #include <coracle/framework/base/checked.h>
 #include <coracle/operators/conv/conv_parts.h>
 #include <coracle/operators/quantize/depthwise_simd.h>
-#include <coracle/operators/quantize/image_copy.h>
 #include <coracle/operators/quantize/quantized.h>
 #include <coracle/operators/quantize/quantized_conv_onednn.h>
 
@@ -17,9 +16,17 @@ namespace {
 using Curve = DepthwiseFinish::Curve;
 
 // Kernels with more rows are left to oneDNN.
-constexpr int64_t kMostRows = 16;
+constexpr int64_t kMostLines = 16;
 
 int64_t GroupOf(int64_t channels) { return channels <= 16 ? 4 : channels <= 32 ? 2 : 1; }
+
+int64_t QuadsOf(const ConvGeometry& g) { return (g.h.kernel + kTapsOfQuad - 1) / kTapsOfQuad; }
+
+// The output rows that are computed from the lines of the quads.
+int64_t RowsAtATime(const ConvGeometry& g) {
+  if (g.h.dilation > 1) return 1;
+  return (QuadsOf(g) * kTapsOfQuad - g.h.kernel) / g.h.stride + 1;
+}
 
 // The constants of all blocks of 64 channels; copies share them.
 struct DepthwiseTables {
@@ -34,7 +41,7 @@ struct TableWriter {
   const ConvConstants& constants;
   const Tensor* bias;
   double unit, out_scale;
-  int32_t zero;  // of the copied images
+  int32_t zero;  // of the images as uint8
 
   double BiasOf(int64_t m) const {
     if (!bias) return 0;
@@ -48,9 +55,7 @@ struct TableWriter {
         std::abs(scale) * 255 * 255 * static_cast<double>(filter.rows.row) + std::abs(added);
     return most < 1e9 && (scale == 0 || std::isnormal(static_cast<float>(scale)));
   }
-  void Write(const DepthwiseBlock& block, int64_t quads, int64_t at, DepthwiseTables* to) const {
-    const WindowAxis &h = args.g.h, &w = args.g.w;
-    const auto* values = filter.rows.values.data<int8_t>();
+  void Write(const DepthwiseBlock& block, int8_t* weights, int64_t at, DepthwiseTables* to) const {
     for (int64_t i = 0; i < 64; ++i) {
       const int64_t c = DepthwiseBlock::OrderOf(i, block.group), m = block.first + c;
       if (c >= block.channels) continue;
@@ -58,24 +63,31 @@ struct TableWriter {
       to->add.data<int32_t>()[place] = -zero * filter.rows.sums[static_cast<size_t>(m)];
       to->scale.data<float>()[place] = static_cast<float>(constants.RealScale(m) / unit);
       to->bias.data<float>()[place] = static_cast<float>(BiasOf(m) / unit);
-      for (int64_t tap = 0; tap < h.kernel * w.kernel; ++tap) {
-        const int64_t y = tap / w.kernel, x = tap % w.kernel;
-        const int64_t quad = (at * w.kernel + x) * quads + y / kTapsOfQuad;
-        to->weights.data<int8_t>()[quad * kBytesOfQuad + i * 4 + y % kTapsOfQuad] =
-            values[m * h.kernel * w.kernel + tap];
-      }
+      for (int64_t r = 0; r < RowsAtATime(args.g); ++r) WriteTaps(m, i, r, weights);
+    }
+  }
+  // The weights of sum `i` in output row r, whose kernel begins r strides after the first line.
+  void WriteTaps(int64_t m, int64_t i, int64_t r, int8_t* weights) const {
+    const WindowAxis &h = args.g.h, &w = args.g.w;
+    const int64_t taps = h.kernel * w.kernel;
+    const auto* values = filter.rows.values.data<int8_t>() + m * taps;
+    for (int64_t tap = 0; tap < taps; ++tap) {
+      const int64_t line = tap / w.kernel + r * h.stride, x = tap % w.kernel;
+      const int64_t quad = (r * w.kernel + x) * QuadsOf(args.g) + line / kTapsOfQuad;
+      weights[quad * kBytesOfQuad + i * 4 + line % kTapsOfQuad] = values[tap];
     }
   }
 };
 
-std::shared_ptr<const DepthwiseTables> MakeTables(const TableWriter& writer, int64_t quads) {
-  const int64_t channels = writer.args.g.in_channels;
+std::shared_ptr<const DepthwiseTables> MakeTables(const TableWriter& writer) {
+  const ConvGeometry& g = writer.args.g;
+  const int64_t channels = g.in_channels;
   for (int64_t m = 0; m < channels; ++m) {
     if (!writer.Fits(m)) return nullptr;
   }
   auto made = std::make_shared<DepthwiseTables>();
   const int64_t count = (channels + 63) / 64;
-  const int64_t of_block = writer.args.g.w.kernel * quads * kBytesOfQuad;
+  const int64_t of_block = RowsAtATime(g) * g.w.kernel * QuadsOf(g) * kBytesOfQuad;
   made->weights = Tensor::Zeros(DType::kInt8, {count * of_block});
   made->add = Tensor::Zeros(DType::kInt32, {count * 64});
   made->scale = Tensor::Zeros(DType::kFloat32, {count * 64});
@@ -83,11 +95,12 @@ std::shared_ptr<const DepthwiseTables> MakeTables(const TableWriter& writer, int
   for (int64_t b = 0; b < count; ++b) {
     DepthwiseBlock block{b * 64, std::min<int64_t>(64, channels - b * 64)};
     block.group = GroupOf(block.channels);
-    block.weights = made->weights.data<int8_t>() + b * of_block;
+    int8_t* weights = made->weights.data<int8_t>() + b * of_block;
+    block.weights = weights;
     block.add = made->add.data<int32_t>() + b * 64;
     block.scale = made->scale.data<float>() + b * 64;
     block.bias = made->bias.data<float>() + b * 64;
-    writer.Write(block, quads, b, made.get());
+    writer.Write(block, weights, b, made.get());
     made->blocks.push_back(block);
   }
   return made;
@@ -137,31 +150,47 @@ std::optional<DepthwiseFinish> FinishOf(const PrepareContext& ctx, const Quantiz
 
 // A prepared convolution.
 struct Depthwise {
-  ImageCopy copy;
   std::vector<ConvPart> parts;
   std::shared_ptr<const DepthwiseTables> tables;
   DepthwiseFinish finish;
-  DepthwiseRow row;
-  int64_t threads = 1, copy_size = 0, buffer_size = 0;
-  uint8_t zero = 0;
+  DepthwiseRows rows;
+  int64_t threads = 1, buffer_size = 0, line_size = 0;
+  uint8_t zero = 0;  // of the images
 
-  // The outputs of a part, from the copied images.
-  void Run(const ConvGeometry& part, const uint8_t* images, uint8_t* buffer, uint8_t* out) const {
-    const ConvGeometry g = copy.Seen(part);
-    const int64_t line = g.w.in * g.in_channels;
-    DepthwiseRow r = row;
+  // `padding`: a line of pixels of the padding.
+  void Run(const ConvGeometry& g, const uint8_t* images, const uint8_t* padding, uint8_t* buffer,
+           uint8_t* out) const {
+    const int64_t line = g.w.in * g.in_channels, out_line = g.w.out * g.in_channels;
+    DepthwiseRows r = rows;
     r.buffer = buffer;
+    r.before = g.w.before;
+    r.columns = g.w.in;
     r.pixels = g.w.out;
-    const uint8_t* lines[kMostRows];
-    r.lines = lines;
-    for (int64_t i = 0; i < g.batch * g.h.out; ++i) {
-      const int64_t y = i / g.h.out * g.h.in + i % g.h.out * g.h.stride;
-      for (const DepthwiseBlock& block : tables->blocks) {
-        for (int64_t k = 0; k < g.h.kernel; ++k)
-          lines[k] = images + (y + k * g.h.dilation) * line + block.first;
-        r.out = out + i * g.w.out * g.in_channels + block.first;
-        DepthwiseVnni(block, r, finish);
+    for (int64_t n = 0; n < g.batch; ++n) {
+      const uint8_t* image = images + n * g.h.in * line;
+      for (int64_t y = 0; y < g.h.out; y += r.rows) {
+        r.rows = std::min(RowsAtATime(g), g.h.out - y);
+        r.out = out + (n * g.h.out + y) * out_line;
+        RunRows(g, g.h.Start(y), image, padding, r);
       }
+    }
+  }
+
+ private:
+  // `start`: the first line of the image that the rows read.
+  void RunRows(const ConvGeometry& g, int64_t start, const uint8_t* image, const uint8_t* padding,
+               DepthwiseRows r) const {
+    const int64_t line = g.w.in * g.in_channels;
+    uint8_t* out = r.out;
+    for (const DepthwiseBlock& block : tables->blocks) {
+      const uint8_t* lines[kMostLines];
+      for (int64_t k = 0; k < r.quads * kTapsOfQuad; ++k) {
+        const int64_t y = start + k * g.h.dilation;
+        lines[k] = (y < 0 || y >= g.h.in ? padding : image + y * line) + block.first;
+      }
+      r.lines = lines;
+      r.out = out + block.first;
+      DepthwiseVnni(block, r, finish);
     }
   }
 };
@@ -169,18 +198,20 @@ struct Depthwise {
 bool Takes(const QuantizedConvArgs& args, const ConvFilter& filter) {
   const ConvGeometry& g = args.g;
   return HasDepthwiseVnni() && IsByte(args.output.dtype) && !args.residual && !filter.with_ones &&
-         g.groups == g.in_channels && g.groups == g.out_channels && g.h.kernel <= kMostRows &&
+         g.groups == g.in_channels && g.groups == g.out_channels && g.h.kernel <= kMostLines &&
          g.w.kernel * g.w.dilation <= 64 && g.w.stride <= 8;
 }
 
-DepthwiseRow RowOf(const ConvGeometry& g) {
-  DepthwiseRow row;
-  row.kernel_rows = g.h.kernel;
-  row.kernel_columns = g.w.kernel;
-  row.stride = g.w.stride;
-  row.dilation = g.w.dilation;
-  row.image_channels = g.in_channels;
-  return row;
+DepthwiseRows MakeRows(const ConvGeometry& g, uint8_t flip, uint8_t zero) {
+  DepthwiseRows rows;
+  rows.flip = flip;
+  rows.padding = zero;
+  rows.quads = QuadsOf(g);
+  rows.kernel_columns = g.w.kernel;
+  rows.stride = g.w.stride;
+  rows.dilation = g.w.dilation;
+  rows.image_channels = g.in_channels;
+  return rows;
 }
 
 }  // namespace
@@ -191,32 +222,33 @@ Kernel QuantizedDepthwise(const PrepareContext& ctx, const QuantizedConvArgs& ar
   const auto finish = constants ? FinishOf(ctx, args, *constants) : std::nullopt;
   const Tensor* bias = args.bias ? ctx.Constant("Bias") : nullptr;
   if (!finish || (args.bias && !bias)) return {};
-  constexpr int64_t kBytesInCache = 256 * 1024;
   const ConvGeometry& g = args.g;
   Depthwise d;
-  d.copy = {true, args.input.dtype == DType::kInt8};
-  d.row = RowOf(g);
+  const auto flip = static_cast<uint8_t>(args.input.dtype == DType::kInt8 ? 0x80 : 0);
+  d.zero = static_cast<uint8_t>(constants->input_zero);
+  const auto zero = static_cast<uint8_t>(d.zero ^ flip);
+  d.rows = MakeRows(g, flip, zero);
   d.finish = *finish;
-  d.zero = static_cast<uint8_t>(constants->input_zero + (d.copy.flip ? 128 : 0));
   const auto scale = static_cast<double>(constants->out_scale[0]);
   const double unit = finish->curve == Curve::kHardSwish ? 1 : scale;
-  d.tables = MakeTables({args, filter, *constants, bias, unit, scale, d.zero}, d.row.quads());
+  d.tables = MakeTables({args, filter, *constants, bias, unit, scale, zero});
   if (!d.tables) return {};
-  d.parts = SplitOutputs(g, std::max(BytePartsWanted(g), g.InputNumel() / kBytesInCache));
-  for (const ConvPart& part : d.parts) d.copy_size = std::max(d.copy_size, d.copy.Size(part.g));
-  d.copy_size += DepthwiseRow::BytesAfter(g.in_channels, g.w.stride);
-  d.buffer_size = d.row.BufferSize();
+  d.parts = SplitOutputs(g, BytePartsWanted(g));
+  d.buffer_size = d.rows.BufferSize();
+  for (const ConvPart& part : d.parts)
+    d.line_size = std::max(d.line_size, part.g.w.in * g.in_channels);
   d.threads = std::min<int64_t>(NumThreads(), static_cast<int64_t>(d.parts.size()));
-  const TensorArg copies = ctx.Scratch(DType::kUInt8, {CheckedMul(d.threads, d.copy_size)});
+  const TensorArg lines = ctx.Scratch(DType::kUInt8, {d.line_size});
   const TensorArg buffers = ctx.Scratch(DType::kUInt8, {CheckedMul(d.threads, d.buffer_size)});
   return [=, input = args.input, output = args.output](Workspace& ws) {
     const auto* in = static_cast<const uint8_t*>(ws.Data<const void>(input));
     auto* out = static_cast<uint8_t*>(ws.Data<void>(output));
+    auto* padding = ws.Data<uint8_t>(lines);
+    std::fill_n(padding, d.line_size, d.zero);
     ForParts(static_cast<int64_t>(d.parts.size()), d.threads, [&](int64_t i, int64_t thread) {
       const ConvPart& part = d.parts[static_cast<size_t>(i)];
-      uint8_t* images = ws.Data<uint8_t>(copies) + thread * d.copy_size;
-      d.copy.Run(part.g, in + part.input, d.zero, images);
-      d.Run(part.g, images, ws.Data<uint8_t>(buffers) + thread * d.buffer_size, out + part.output);
+      d.Run(part.g, in + part.input, padding, ws.Data<uint8_t>(buffers) + thread * d.buffer_size,
+            out + part.output);
     });
   };
 }
