@@ -293,6 +293,36 @@ TEST(QuantizedConv2d, FastKernelsComputeWrittenOutSums) {
 #endif
 }
 
+TEST(QuantizedConv2d, DepthwiseKernelComputesWrittenOutSums) {
+  Draws draw{std::mt19937(6)};
+  int by_depthwise = 0;
+  for (int i = 0; i < 250; ++i) {
+    SCOPED_TRACE(i);
+    QuantizedConvCase c = RandomCase(draw);
+    c.groups = c.channels = c.filters = draw.Of<int64_t>({1, 8, 16, 24, 32, 33, 64, 80, 130});
+    c.kh = c.kw = draw.Of<int64_t>({1, 2, 3, 3, 3, 5, 7});
+    c.height = c.dilations[0] * (c.kh - 1) + draw(1, 9);
+    c.width = c.dilations[1] * (c.kw - 1) + draw(1, draw(0, 9) ? 17 : 300);
+    c.out = draw.Of<DType>({DType::kUInt8, DType::kInt8});
+    c.out_zero = static_cast<int32_t>(draw(0, 1) ? 0 : draw(0, 100));
+    if (c.bias) c.bias = draw.Of<DType>({DType::kFloat32, DType::kInt32});
+    c.residual.reset();
+    c.filter = DType::kInt8;
+    c.filter_zeros.clear();
+    c.activation = draw.Of<std::string>({"", "relu", "relu6", "clip", "leaky_relu", "hard_swish"});
+    c.alpha = c.activation == "relu6" ? 3.0f : c.activation == "clip" ? -1.0f : 0.1f;
+    c.beta = 2.5f;
+    QuantizedConvInputs inputs(c, draw.random);
+    PreparedOp op("quantized_conv2d", inputs.all(), "Output", c.Attrs(), inputs.Names(),
+                  KernelMode::kAuto);
+    SCOPED_TRACE(op.way());
+    ExpectConv(inputs, c, op.Run(), true);
+    if (testing::Test::HasFatalFailure()) return;
+    by_depthwise += op.way() == "depthwise";
+  }
+  if (ExactIntegerProducts()) std::cout << "  by the own kernel: " << by_depthwise << "\n";
+}
+
 TEST(QuantizedConv2d, ResidualInTheMemoryOfTheOutput) {
   Draws draw{std::mt19937(3)};
   for (int i = 0; i < 100; ++i) {
