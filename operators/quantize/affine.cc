@@ -49,7 +49,10 @@ void RequireSteps(const InferContext& ctx, const char* slot) {
 
 template <class T>
 double ReadReal(const void* data, int64_t i) {
-  return static_cast<double>(static_cast<const T*>(data)[i]);
+  if constexpr (sizeof(T) == 2)
+    return static_cast<double>(static_cast<float>(static_cast<const T*>(data)[i]));
+  else
+    return static_cast<double>(static_cast<const T*>(data)[i]);
 }
 template <class T>
 int64_t ReadInteger(const void* data, int64_t i) {
@@ -67,20 +70,17 @@ void RequireAffineSteps(const InferContext& ctx, DType integers) {
   RequireSteps(ctx, "ZeroPoint");
 }
 
+RealReader FindRealReader(DType dtype) {
+  return DispatchDType(dtype, []<class T>() -> RealReader { return &ReadReal<T>; });
+}
+
 AffineReader::AffineReader(const PrepareContext& ctx)
     : scale_(ctx.Input("Scale")), zero_(ctx.Input("ZeroPoint")) {
   const Shape x = ctx.Input("X").shape;
   const int32_t axis = ctx.Attr<int32_t>("axis");
   const int64_t block = ctx.Attr<int64_t>("block_size");
   scale_steps_ = AffineSteps(x, scale_.shape, axis, block);
-  read_scale_ = DispatchDType(scale_.dtype, []<class T>() {
-    if constexpr (std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>)
-      return +[](const void* data, int64_t i) {
-        return static_cast<double>(static_cast<float>(static_cast<const T*>(data)[i]));
-      };
-    else
-      return &ReadReal<T>;
-  });
+  read_scale_ = FindRealReader(scale_.dtype);
   if (!zero_) return;
   zero_steps_ = AffineSteps(x, zero_.shape, axis, block);
   read_zero_ = DispatchDType(zero_.dtype, []<class T>() -> int64_t (*)(const void*, int64_t) {

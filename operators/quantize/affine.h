@@ -54,6 +54,10 @@ void DeclareAffineSteps(OpDef& def, std::string_view integers);
 // Checks C1 to C4. `integers`: the dtype of the quantised tensor.
 void RequireAffineSteps(const InferContext& ctx, DType integers);
 
+// A function that returns element i of floats of that dtype.
+using RealReader = double (*)(const void* data, int64_t i);
+RealReader FindRealReader(DType dtype);
+
 // The scales and zero points of an op as a kernel reads them.
 class AffineReader {
  public:
@@ -76,7 +80,7 @@ class AffineReader {
  private:
   TensorArg scale_, zero_;
   AffineSteps scale_steps_, zero_steps_;
-  double (*read_scale_)(const void*, int64_t) = nullptr;
+  RealReader read_scale_ = nullptr;
   int64_t (*read_zero_)(const void*, int64_t) = nullptr;
 };
 

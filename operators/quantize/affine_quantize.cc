@@ -136,6 +136,7 @@ Kernel QuantizeFast(const PrepareContext& ctx) {
     auto* scale = ws.Data<float>(scales);
     auto* zero = ws.Data<int32_t>(zeros);
     Q* to = ws.Data<Q>(out);
+    if (x.numel == 0) return;  // there may be no scale
     reader.Expand(ws, scale, zero);
     ParallelFor(x.numel, kGrain, [&](int64_t begin, int64_t end) {
       reader.steps().ForEachRun(begin, end, [&](int64_t at, int64_t n, int64_t step, bool each) {
