@@ -3,6 +3,8 @@
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/conv/pool.h>
+#include <coracle/operators/conv/pool_bytes.h>
+#include <coracle/operators/conv/pool_rules.h>
 #include <coracle/operators/kernels/half_part.h>
 #include <coracle/operators/kernels/total_order.h>
 #include <coracle/operators/rules/rows.h>
@@ -16,63 +18,15 @@ namespace coracle::pool2d_op {
 
 // --- shape rule ---
 
-template <class Context>
-WindowSpec PoolSpec(const Context& ctx) {
-  WindowSpec spec;
-  spec.strides = ctx.template Attr<std::vector<int32_t>>("strides");
-  spec.paddings = ctx.template Attr<std::vector<int32_t>>("paddings");
-  spec.padding_algorithm = ctx.template Attr<std::string>("padding_algorithm");
-  spec.ceil_mode = ctx.template Attr<bool>("ceil_mode");
-  return spec;
-}
+Shape CheckPool(const InferContext& ctx) { return PoolShape(ctx, AxesOf(ctx.op().type())); }
 
-// The window along one axis. Adaptive: ksize is the output size; global: the window is the
-// whole input.
-template <class Context>
-WindowAxis PoolAxis(const Context& ctx, const WindowSpec& spec, int axis, int64_t in) {
-  const auto ksize = ctx.template Attr<std::vector<int32_t>>("ksize");
-  WindowAxis w;
-  w.in = in;
-  if (ctx.template Attr<bool>("global_pooling")) {
-    w.kernel = in;
-    w.out = in == 0 ? 0 : 1;
-    return w;
-  }
-  if (ctx.template Attr<bool>("adaptive")) {
-    w.out = in == 0 ? 0 : ksize[static_cast<size_t>(axis)];
-    return w;
-  }
-  w = ResolveAxis(spec, axis, in, ksize[static_cast<size_t>(axis)]);
-  // Paddle's division rounds towards zero, so a window that sticks out by less than a stride still
-  // gives one output; exported models rely on it.
-  if (w.out == 0 && in > 0 && w.kernel - in - w.before - w.after < w.stride) w.out = 1;
-  return w;
+void InferPool(InferContext& ctx) {
+  const DType dtype = ctx.InputDType("X");
+  const auto type = ctx.Attr<std::string>("pooling_type");
+  const bool bytes = dtype == DType::kInt8 || dtype == DType::kUInt8;
+  ctx.Require("C2", !bytes || type == "max", "pooling_type", type, "X", dtype);
+  ctx.SetOutput("Out", dtype, CheckPool(ctx));
 }
-
-Shape CheckPool(const InferContext& ctx) {
-  const Shape& x = ctx.InputShape("X");
-  const int axes = AxesOf(ctx.op().type());
-  ctx.Require("C1", x.rank() == 2 + axes, x.rank());
-  if (!ctx.Attr<bool>("global_pooling")) {
-    const auto ksize = ctx.Attr<std::vector<int32_t>>("ksize");
-    const bool positive = std::all_of(ksize.begin(), ksize.end(), [](int32_t k) { return k > 0; });
-    ctx.Require("C3", ksize.size() == static_cast<size_t>(axes) && positive, ksize);
-  }
-  const WindowSpec spec = PoolSpec(ctx);
-  ctx.Require("C4", StridesAreValid(spec, axes), spec.strides);
-  ctx.Require("C5", PaddingsAreValid(spec, axes), "paddings", spec.paddings);
-  const ImageLayout layout = ImageLayoutOf(ctx.Attr<std::string>("data_format"), axes);
-  Shape out = x;
-  for (int axis = 0; axis < axes; ++axis) {
-    const int dim = layout.axis(axis);
-    const WindowAxis w = PoolAxis(ctx, spec, axis, x[dim]);
-    ctx.Require("C6", w.out != 0, "window", w.kernel, "size", w.in);
-    out[dim] = w.out;
-  }
-  return out;
-}
-
-void InferPool(InferContext& ctx) { ctx.SetOutput("Out", ctx.InputDType("X"), CheckPool(ctx)); }
 
 void InferPoolGrad(InferContext& ctx) {
   const Shape out = CheckPool(ctx);
@@ -92,22 +46,6 @@ void InferPoolGradGrad(InferContext& ctx) {
               "X@GRAD@GRAD", ctx.InputShape("X@GRAD@GRAD"), "X", ctx.InputShape("X"));
   for (const char* slot : {"Out", "X@GRAD@GRAD"}) RequireSameDType(ctx, "C8", slot, "X");
   ctx.SetOutput("Out@GRAD@GRAD", ctx.InputDType("X"), out);
-}
-
-PoolGeometry GeometryOf(const PrepareContext& ctx, const TensorArg& x) {
-  const int axes = x.shape.rank() - 2;
-  const ImageLayout layout = ImageLayoutOf(ctx.Attr<std::string>("data_format"), axes);
-  const WindowSpec spec = PoolSpec(ctx);
-  PoolGeometry g;
-  g.axes = axes;
-  g.batch = x.shape[0];
-  g.channels = x.shape[layout.channel()];
-  g.channels_last = layout.channels_last;
-  for (int i = 0; i < axes; ++i) g.axis(i) = PoolAxis(ctx, spec, i, x.shape[layout.axis(i)]);
-  g.max = ctx.Attr<std::string>("pooling_type") == "max";
-  g.adaptive = ctx.Attr<bool>("adaptive") && !ctx.Attr<bool>("global_pooling");
-  g.exclusive = ctx.Attr<bool>("exclusive");
-  return g;
 }
 
 // --- reference kernels: one plane (an image's channel) at a time ---
@@ -171,7 +109,7 @@ T* At(T* data, int64_t offset) {
 template <class T>
 KernelOf<T> PoolReference(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
-  const PoolGeometry g = GeometryOf(ctx, x);
+  const PoolGeometry g = PoolGeometryOf(ctx, x);
   return [=](Workspace& ws) {
     const T* in = ws.Data<const T>(x);
     T* o = ws.Data<T>(out);
@@ -183,7 +121,7 @@ template <class T>
 KernelOf<T> PoolGradReference(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Input("Out"), dout = ctx.Input("Out@GRAD");
   const TensorArg dx = ctx.Output("X@GRAD");
-  const PoolGeometry g = GeometryOf(ctx, x);
+  const PoolGeometry g = PoolGeometryOf(ctx, x);
   return [=](Workspace& ws) {
     const T* in = ws.Data<const T>(x);
     const T* o = ws.Data<const T>(out);
@@ -200,7 +138,7 @@ template <class T>
 KernelOf<T> PoolGradGradReference(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X"), out = ctx.Input("Out"), ddx = ctx.Input("X@GRAD@GRAD");
   const TensorArg ddout = ctx.Output("Out@GRAD@GRAD");
-  const PoolGeometry g = GeometryOf(ctx, x);
+  const PoolGeometry g = PoolGeometryOf(ctx, x);
   return [=](Workspace& ws) {
     const T* in = ws.Data<const T>(x);
     const T* o = ws.Data<const T>(out);
@@ -251,7 +189,7 @@ struct HalfImages {
 Kernel PoolFastOfHalves(const PrepareContext& ctx) {
   const TensorArg x = HalfInput(ctx, "X"), out = HalfOutput(ctx, "Out");
   if (!x || !out) return {};
-  PoolGeometry g = GeometryOf(ctx, x);
+  PoolGeometry g = PoolGeometryOf(ctx, x);
   if (!HalfImages::AreIn(g, {x, out})) return {};
   const HalfImages images(g);
   const TensorArg in = images.Scratch(ctx, images.in), made = images.Scratch(ctx, images.out);
@@ -270,7 +208,7 @@ Kernel PoolGradFastOfHalves(const PrepareContext& ctx) {
   const TensorArg x = HalfInput(ctx, "X"), out = HalfInput(ctx, "Out");
   const TensorArg dout = HalfInput(ctx, "Out@GRAD"), dx = HalfOutput(ctx, "X@GRAD");
   if (!x || !out || !dout || !dx) return {};
-  PoolGeometry g = GeometryOf(ctx, x);
+  PoolGeometry g = PoolGeometryOf(ctx, x);
   if (!HalfImages::AreIn(g, {x, out, dout, dx})) return {};
   const HalfImages images(g);
   const TensorArg in = images.Scratch(ctx, images.in), made = images.Scratch(ctx, images.in);
@@ -293,11 +231,21 @@ Kernel PoolGradFastOfHalves(const PrepareContext& ctx) {
   };
 }
 
+template <class T>
+Kernel MaxPoolBytes(const PrepareContext& ctx, const PoolGeometry& g, const TensorArg& x,
+                    const TensorArg& out) {
+  const BytePool pool(ctx, g);
+  return [=](Workspace& ws) { pool.Max(ws, ws.Data<const T>(x), ws.Data<T>(out)); };
+}
+
 Kernel PoolFast(const PrepareContext& ctx) {
   if (Kernel by_parts = PoolFastOfHalves(ctx)) return by_parts;
   const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
-  const PoolGeometry g = GeometryOf(ctx, x);
-  if (x.dtype != DType::kFloat32 || out.numel == 0 || x.numel == 0) return {};
+  const PoolGeometry g = PoolGeometryOf(ctx, x);
+  if (out.numel == 0 || x.numel == 0) return {};
+  if (x.dtype == DType::kInt8) return MaxPoolBytes<int8_t>(ctx, g, x, out);
+  if (x.dtype == DType::kUInt8) return MaxPoolBytes<uint8_t>(ctx, g, x, out);
+  if (x.dtype != DType::kFloat32) return {};
   if (g.channels_last) {
     return [=](Workspace& ws) {
       const float* in = ws.Data<const float>(x);
@@ -316,7 +264,7 @@ Kernel PoolGradFast(const PrepareContext& ctx) {
   if (Kernel by_parts = PoolGradFastOfHalves(ctx)) return by_parts;
   const TensorArg x = ctx.Input("X"), out = ctx.Input("Out"), dout = ctx.Input("Out@GRAD");
   const TensorArg dx = ctx.Output("X@GRAD");
-  const PoolGeometry g = GeometryOf(ctx, x);
+  const PoolGeometry g = PoolGeometryOf(ctx, x);
   if (x.dtype != DType::kFloat32 || dx.numel == 0) return {};
   if (!g.channels_last) {
     if (g.max) return {};
@@ -393,6 +341,7 @@ OpDef ForwardDef(const std::string& type) {
           "elements inside the image or, if not exclusive, by the window's size clipped to in + "
           "pad_after. A window without elements gives 0.")
       .Constraint("C1", std::string("X must have rank ") + (volumes ? "5" : "4"))
+      .Constraint("C2", "an average needs floating-point X (of integers: quantized_pool2d)")
       .Constraint("C3", "ksize must be " + many + " positive numbers")
       .Constraint("C4", "strides must be " + many + " positive numbers")
       .Constraint("C5", "paddings must be " + many + " or " + twice + " numbers >= 0")
@@ -405,7 +354,8 @@ OpDef ForwardDef(const std::string& type) {
       .Rows(EachBatchRow, kEachBatchRow)
       .Infer(InferPool)
       .GradientOp({"X", "Out"})
-      .Reference(PoolReference<float>, PoolReference<double>)
+      .Reference(PoolReference<float>, PoolReference<double>, PoolReference<int8_t>,
+                 PoolReference<uint8_t>)
       .Fast(PoolFast);
 }
 
