@@ -8,6 +8,7 @@
 #include <coracle/framework/op/op_context.h>
 #include <coracle/operators/operators.h>
 
+#include <deque>
 #include <map>
 #include <string>
 #include <vector>
@@ -18,14 +19,22 @@ namespace {
 // One op with its variables in its own memory.
 class PreparedOp : public ArgTable, public Workspace {
  public:
-  PreparedOp(const std::string& type, const std::vector<std::pair<std::string, Shape>>& inputs,
-             const std::vector<std::string>& outputs, AttrList attrs) {
+  struct In {
+    std::string slot;
+    Shape shape;
+    DType dtype = DType::kFloat32;
+  };
+
+  // With `frozen`, all inputs but the first are constants.
+  PreparedOp(const std::string& type, const std::vector<In>& inputs,
+             const std::vector<std::string>& outputs, AttrList attrs, bool frozen = false)
+      : frozen_(frozen) {
     BlockDesc& block = program_.Root();
     SlotList ins, outs;
-    for (const auto& [slot, shape] : inputs) {
+    for (const auto& [slot, shape, dtype] : inputs) {
       VarDesc& var = block.Var(slot);
       var.SetShape(shape);
-      var.SetDType(DType::kFloat32);
+      var.SetDType(dtype);
       ins.push_back({slot, {slot}});
     }
     for (const std::string& slot : outputs) {
@@ -54,7 +63,10 @@ class PreparedOp : public ArgTable, public Workspace {
     tensors_.push_back(Tensor::Zeros(dtype, shape));
     if (dtype == DType::kFloat32) {
       for (int64_t i = 0; i < arg.numel; ++i)
-        tensors_.back().data<float>()[i] = static_cast<float>(i * 7919 % 1000) * 0.001f;
+        tensors_.back().data<float>()[i] = static_cast<float>(i * 7919 % 1000 + 1) * 0.001f;
+    } else if (SizeOf(dtype) == 1) {
+      for (int64_t i = 0; i < arg.numel; ++i)
+        static_cast<uint8_t*>(tensors_.back().raw())[i] = static_cast<uint8_t>(i * 7919 % 251);
     }
     return arg;
   }
@@ -65,7 +77,9 @@ class PreparedOp : public ArgTable, public Workspace {
     throw InternalError("ops_bench runs no sub-blocks");
   }
   bool HasGradientBlock(BlockRef) override { return false; }
-  const Tensor* Constant(const std::string&) override { return nullptr; }
+  const Tensor* Constant(const std::string& name) override {
+    return frozen_ ? &tensors_[static_cast<size_t>(Write(name).index)] : nullptr;
+  }
   VarValue& ValueOf(const TensorArg&) override {
     throw InternalError("ops_bench has dense tensors");
   }
@@ -75,7 +89,8 @@ class PreparedOp : public ArgTable, public Workspace {
  private:
   ProgramDesc program_;
   std::map<std::string, TensorArg> args_;
-  std::vector<Tensor> tensors_;
+  bool frozen_;
+  std::deque<Tensor> tensors_;
   std::vector<void*> pointers_;
   LoD lod_;
   Kernel kernel_;
@@ -152,6 +167,72 @@ void ConvShapes(benchmark::internal::Benchmark* b) {
 BENCHMARK(ConvForward)->Apply(ConvShapes);
 BENCHMARK(ConvFilterGrad)->Apply(ConvShapes);
 BENCHMARK(ConvDataGrad)->Apply(ConvShapes);
+
+// Inference with frozen weights in float32 and in 8 bits, with bias and relu. Args: channels, size,
+// filters, kernel, stride, groups.
+struct FrozenConv {
+  int64_t channels, size, filters, kernel, stride, groups;
+
+  explicit FrozenConv(const benchmark::State& s)
+      : channels(s.range(0)),
+        size(s.range(1)),
+        filters(s.range(2)),
+        kernel(s.range(3)),
+        stride(s.range(4)),
+        groups(s.range(5)) {}
+  Shape input() const { return {1, size, size, channels}; }
+  Shape filter() const { return {filters, channels / groups, kernel, kernel}; }
+  double flops() const {
+    const int64_t out = (size - 1) / stride + 1;
+    return 2.0 * static_cast<double>(out * out * filters * channels / groups * kernel * kernel);
+  }
+  AttrList attrs() const {
+    const auto s = static_cast<int32_t>(stride), p = static_cast<int32_t>(kernel / 2);
+    return {{"strides", std::vector<int32_t>{s, s}},
+            {"paddings", std::vector<int32_t>{p, p}},
+            {"groups", static_cast<int32_t>(groups)},
+            {"fuse_activation", std::string("relu")},
+            {"data_format", std::string("NHWC")}};
+  }
+};
+
+void FrozenConvFloat(benchmark::State& state) {
+  const FrozenConv c(state);
+  PreparedOp op(c.groups == c.channels ? "depthwise_conv2d" : "conv2d",
+                {{"Input", c.input()}, {"Filter", c.filter()}, {"Bias", {c.filters}}}, {"Output"},
+                c.attrs(), true);
+  RunLoop(state, op, c.flops());
+}
+void FrozenConvBytes(benchmark::State& state) {
+  const FrozenConv c(state);
+  AttrList attrs = c.attrs();
+  attrs.push_back({"out_dtype", static_cast<int32_t>(DType::kUInt8)});
+  PreparedOp op("quantized_conv2d",
+                {{"Input", c.input(), DType::kUInt8},
+                 {"InputScale", {1}},
+                 {"Filter", c.filter(), DType::kInt8},
+                 {"FilterScale", {c.filters}},
+                 {"Bias", {c.filters}},
+                 {"OutScale", {1}}},
+                {"Output"}, attrs, true);
+  RunLoop(state, op, c.flops());
+}
+
+void FrozenConvShapes(benchmark::internal::Benchmark* b) {
+  b->Args({3, 224, 64, 7, 2, 1});
+  b->Args({64, 56, 64, 3, 1, 1});
+  b->Args({128, 28, 128, 3, 1, 1});
+  b->Args({256, 14, 256, 3, 1, 1});
+  b->Args({512, 7, 512, 3, 1, 1});
+  b->Args({64, 56, 256, 1, 1, 1});
+  b->Args({512, 28, 128, 1, 1, 1});
+  b->Args({1024, 14, 256, 1, 1, 1});
+  b->Args({144, 56, 144, 3, 1, 144});
+  b->Args({384, 14, 384, 3, 1, 384});
+  b->UseRealTime()->Unit(benchmark::kMicrosecond)->MinTime(0.1);
+}
+BENCHMARK(FrozenConvFloat)->Apply(FrozenConvShapes);
+BENCHMARK(FrozenConvBytes)->Apply(FrozenConvShapes);
 
 const AttrList kPool = {{"pooling_type", std::string("max")},
                         {"ksize", std::vector<int32_t>{2, 2}},
@@ -234,7 +315,7 @@ BENCHMARK(LayerNormGrad)->Args({1024, 256})->UseRealTime()->Unit(benchmark::kMic
 // Ops on images, forward and backward. Inputs are float32.
 struct ImageOp {
   std::string name, type;
-  std::vector<std::pair<std::string, Shape>> inputs;
+  std::vector<PreparedOp::In> inputs;
   std::vector<std::string> outputs;
   AttrList attrs;
 };
