@@ -290,6 +290,25 @@ TEST(FuseQuantized, Concat) {
   p.ExpectNear({"y"});
 }
 
+TEST(FuseQuantized, AveragePools) {
+  for (const bool global : {false, true}) {
+    Program p;
+    p.ByteData("q", {-1, 3, 6, 6}, kU8);
+    p.Dequantize("q", "x", {0.0217f}, {117});
+    p.Unary("pool2d", "x", "c",
+            {{"pooling_type", std::string("avg")},
+             {"ksize", Ints{3, 3}},
+             {"strides", Ints{2, 2}},
+             {"paddings", Ints{1, 1}},
+             {"global_pooling", global}});
+    p.Quantize("c", "y", 0.0231f, 7, kU8);
+    EXPECT_EQ(p.Fused(),
+              "Out=y = quantized_pool2d(X=q, XScale=x.s, XZeroPoint=x.z, OutScale=y.s, "
+              "OutZeroPoint=y.z)\n");
+    p.ExpectNear({"y"});
+  }
+}
+
 // Functions of one value are exact.
 TEST(FuseQuantized, Functions) {
   Program p;
@@ -385,8 +404,14 @@ TEST(FuseQuantized, WeightsOfFloatOps) {
   p.ExpectNear({"y"});
 }
 
-// 1-D convolutions between unsqueeze and squeeze, channels last, and no float op between.
-TEST(FuseQuantized, WholeNets) {
+size_t Count(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+// 1-D convolutions between unsqueeze and squeeze.
+TEST(FuseQuantized, Signals) {
   Program p;
   p.Data("in", {-1, 3, 20});
   p.Pair("in", "x", 0.03f, 100, kU8);
@@ -409,6 +434,46 @@ TEST(FuseQuantized, WholeNets) {
   EXPECT_EQ(after.find(" conv2d("), std::string::npos) << after;
   EXPECT_EQ(after.find("relu("), std::string::npos) << after;
   p.ExpectNear({"y"}, 0.6);
+}
+
+// A net of images: all ops work on integers with channels last, which are converted only at the
+// ends.
+TEST(FuseQuantized, Images) {
+  Program p;
+  const auto conv = [&](const std::string& x, const std::string& out, int64_t from, int64_t to) {
+    p.Weight(out + ".w", {to, from, 3, 3});
+    p.Dequantize(out + ".w", out + ".f", {0.004f});
+    return p.Conv(x, out + ".f", out, 1);
+  };
+  p.Data("in", {-1, 3, 12, 12});
+  p.Pair("in", "x", 0.03f, 100, kU8);
+  conv("x", "a", 3, 8);
+  p.Unary("hard_swish", "a", "b");
+  p.Unary("pool2d", "b", "c",
+          {{"pooling_type", std::string("max")}, {"ksize", Ints{2, 2}}, {"strides", Ints{2, 2}}});
+  p.Pair("c", "d", 0.02f, 10, kU8);
+  conv("d", "e", 8, 8);
+  p.Pair("e", "f", 0.05f, 120, kU8);
+  p.Binary("elementwise_add", "d", "f", "g");
+  p.Unary("relu", "g", "h");
+  p.Pair("h", "i", 0.04f, 0, kU8);
+  p.Unary("sigmoid", "i", "j");
+  p.Pair("j", "k", 1.0f / 256, 0, kU8);
+  p.Binary("elementwise_mul", "i", "k", "l");
+  p.Pair("l", "m", 0.03f, 0, kU8);
+  p.Append("concat", {{"X", {"m", "f"}}}, {{"Out", {"n"}}}, {{"axis", 1}});
+  p.Pair("n", "o", 0.06f, 110, kU8);
+  conv("o", "r", 16, 4);
+  p.Unary("pool2d", "r", "s",
+          {{"pooling_type", std::string("avg")}, {"global_pooling", true}, {"ksize", Ints{1, 1}}});
+  p.Pair("s", "y", 0.05f, 128, kU8);
+  const std::string after = p.After({}, {"y"}, true);
+  for (const char* type : {" conv2d(", "relu(", "hard_swish(", "sigmoid(", "elementwise_"})
+    EXPECT_EQ(Count(after, type), 0u) << type << " in\n" << after;
+  EXPECT_EQ(Count(after, "transpose2("), 2u) << after;
+  EXPECT_EQ(Count(after, "affine_quantize("), 2u) << after;  // at the beginning, before the pool
+  EXPECT_EQ(Count(after, "affine_dequantize("), 1u) << after;
+  p.ExpectNear({"y"}, 0.2);
 }
 
 }  // namespace coracle::fuse_quantized_test
