@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <string_view>
 
 namespace coracle::inline internal {
@@ -95,6 +96,14 @@ std::array<float, 3> Params(const ActivationRow& row, float alpha, float beta) {
   return p;
 }
 
+// A clip from 0 on is relu6, which has a loop of vector instructions.
+std::optional<AttrList> Relu6AttrsOf(const OpDesc& clip) {
+  const auto least = clip.GetAttr<float>("min", 0);
+  if (clip.type() != "clip" || least != 0 || std::signbit(least)) return std::nullopt;
+  return AttrList{{"fuse_activation", std::string("relu6")},
+                  {"fuse_alpha", clip.GetAttr<float>("max", 0)}};
+}
+
 }  // namespace
 
 FusedActivation ActivationOpOf(const std::string& name, float alpha, float beta) {
@@ -109,6 +118,7 @@ FusedActivation ActivationOpOf(const std::string& name, float alpha, float beta)
 }
 
 std::optional<AttrList> FusedAttrsOf(const OpDesc& activation) {
+  if (auto relu6 = Relu6AttrsOf(activation)) return relu6;
   for (const ActivationRow& row : Rows()) {
     if (row.type != activation.type()) continue;
     if (row.flag && !activation.GetAttr<bool>(row.flag, false)) continue;
