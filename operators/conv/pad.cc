@@ -124,7 +124,7 @@ class Padding {
 // in the paddings.
 template <class Inside, class Around>
 void ForRows(const Layout& l, int64_t v, Inside&& inside, Around&& around) {
-  const auto& [depth, height, width] = l.axes;
+  const Axis &depth = l.axes[0], &height = l.axes[1], &width = l.axes[2];
   int64_t to = v * depth.out * height.out * width.out;
   for (int64_t i = 0; i < depth.out * height.out; ++i, to += width.out) {
     const int64_t d = SourceOf(depth, i / height.out, l.mode);
