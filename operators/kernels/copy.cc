@@ -10,7 +10,9 @@ namespace coracle::inline internal {
 namespace {
 
 constexpr int64_t kGrainBytes = 1 << 18;  // fewer bytes are not worth waking a thread
-constexpr int64_t kTile = 32;
+// Rows and columns of a tile.
+template <class T>
+constexpr int64_t kTile = sizeof(T) == 1 ? 64 : 32;
 
 // An element of complex128.
 struct alignas(8) Bytes16 {
@@ -77,10 +79,62 @@ inline void Interleave3(const uint32_t* from, int64_t from_stride, uint32_t* to,
   }
 }
 
+typedef uint8_t Bytes __attribute__((vector_size(16), aligned(1), may_alias));
+constexpr int64_t kByteBlock = 16;
+
+// Rows r of 16 bytes at from + r * stride become columns: 16 rows at to + c * to_stride. Four
+// rounds that interleave rows i and i + 8 turn the index of a byte by four of its eight bits.
+inline void Transpose16x16(const uint8_t* from, int64_t from_stride, uint8_t* to,
+                           int64_t to_stride) {
+  Bytes rows[kByteBlock], next[kByteBlock];
+  for (int64_t i = 0; i < kByteBlock; ++i)
+    rows[i] = *reinterpret_cast<const Bytes*>(from + i * from_stride);
+  const auto interleave = [](const Bytes* in, Bytes* out) {
+    for (int64_t i = 0; i < kByteBlock / 2; ++i) {
+      const Bytes a = in[i], b = in[i + kByteBlock / 2];
+      out[2 * i] =
+          __builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+      out[2 * i + 1] = __builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29,
+                                               14, 30, 15, 31);
+    }
+  };
+  interleave(rows, next);
+  interleave(next, rows);
+  interleave(rows, next);
+  interleave(next, rows);
+  for (int64_t i = 0; i < kByteBlock; ++i) *reinterpret_cast<Bytes*>(to + i * to_stride) = rows[i];
+}
+
+// to[c * to_stride + r] = from[r * from_stride + c] for r < rows, c < columns, at most a tile.
+inline void TransposeBytes(const uint8_t* from, int64_t from_stride, uint8_t* to, int64_t to_stride,
+                           int64_t rows, int64_t columns) {
+  if (rows == 3 && to_stride == 3) {  // the planes of an image become pixels
+    const uint8_t *x = from, *y = from + from_stride, *z = from + 2 * from_stride;
+    for (int64_t i = 0; i < columns; ++i, to += 3) {
+      to[0] = x[i];
+      to[1] = y[i];
+      to[2] = z[i];
+    }
+    return;
+  }
+  const int64_t whole_rows = rows / kByteBlock * kByteBlock;
+  const int64_t whole_columns = columns / kByteBlock * kByteBlock;
+  for (int64_t r = 0; r < whole_rows; r += kByteBlock) {
+    for (int64_t c = 0; c < whole_columns; c += kByteBlock)
+      Transpose16x16(from + r * from_stride + c, from_stride, to + c * to_stride + r, to_stride);
+  }
+  for (int64_t c = 0; c < columns; ++c) {
+    for (int64_t r = c < whole_columns ? whole_rows : 0; r < rows; ++r)
+      to[c * to_stride + r] = from[r * from_stride + c];
+  }
+}
+
 // to[c * to_stride + r] = from[r * from_stride + c] for r < rows, c < columns (both at most kTile).
 template <class T>
 void TransposeTile(const T* from, int64_t from_stride, T* to, int64_t to_stride, int64_t rows,
                    int64_t columns) {
+  if constexpr (sizeof(T) == 1)
+    return TransposeBytes(from, from_stride, to, to_stride, rows, columns);
   int64_t done_rows = 0;
   if constexpr (sizeof(T) == 4) {
     if (rows == 3 && to_stride == 3) return Interleave3(from, from_stride, to, columns);
@@ -213,15 +267,16 @@ void StridedCopy::ForEachOuter(int64_t units, int64_t begin, int64_t end, Body&&
 
 template <class T>
 void StridedCopy::RunTiled(const T* from, T* to) const {
-  const int64_t stripes = (across_.dim + kTile - 1) / kTile;
-  const int64_t grain = 1 + kGrainBytes / (kTile * inner_.dim * static_cast<int64_t>(sizeof(T)));
+  constexpr int64_t kSide = kTile<T>;
+  const int64_t stripes = (across_.dim + kSide - 1) / kSide;
+  const int64_t grain = 1 + kGrainBytes / (kSide * inner_.dim * static_cast<int64_t>(sizeof(T)));
   ParallelFor(outer_count_ * stripes, grain, [&](int64_t begin, int64_t end) {
     ForEachOuter(stripes, begin, end, [&](int64_t f, int64_t t, int64_t stripe) {
-      const int64_t column = stripe * kTile, columns = std::min(kTile, across_.dim - column);
-      for (int64_t row = 0; row < inner_.dim; row += kTile) {
+      const int64_t column = stripe * kSide, columns = std::min(kSide, across_.dim - column);
+      for (int64_t row = 0; row < inner_.dim; row += kSide) {
         TransposeTile(from + f + column + row * inner_.from, inner_.from,
                       to + t + column * across_.to + row, across_.to,
-                      std::min(kTile, inner_.dim - row), columns);
+                      std::min(kSide, inner_.dim - row), columns);
       }
     });
   });
