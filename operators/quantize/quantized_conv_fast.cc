@@ -22,7 +22,9 @@ Kernel ChannelsLast(const PrepareContext& ctx, const QuantizedConvArgs& args) {
        {"onednn",
         [=](const PrepareContext& c, bool) { return QuantizedConvInOneDnn(c, args, *filter); }},
        {"sums",
-        [=](const PrepareContext& c, bool) { return QuantizedConvBySums(c, args, *filter); }}});
+        [=](const PrepareContext& c, bool) { return QuantizedConvBySums(c, args, *filter); }},
+       {"float32",
+        [=](const PrepareContext& c, bool) { return QuantizedConvInFloat(c, args, *filter); }}});
 }
 
 dnnl::memory::desc ImageDesc(const ConvGeometry& g, bool output, DType dtype, bool channels_last) {

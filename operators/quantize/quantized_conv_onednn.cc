@@ -26,7 +26,6 @@ std::optional<ConvFilter> ConstantFilterOf(const PrepareContext& ctx,
   if (!plain) return std::nullopt;
   ConvFilter filter{*zeros, SignedRows(*plain, *zeros, g.out_channels), false};
   filter.with_ones = filter.rows.has_rest();
-  if (filter.with_ones && g.groups > 1) return std::nullopt;
   return filter;
 }
 

@@ -50,6 +50,9 @@ Kernel QuantizedConvInOneDnn(const PrepareContext& ctx, const QuantizedConvArgs&
 Kernel QuantizedConvBySums(const PrepareContext& ctx, const QuantizedConvArgs& args,
                            const ConvFilter& filter);
 
+// A convolution of float32, for machines without exact products of 8-bit integers.
+Kernel QuantizedConvInFloat(const PrepareContext& ctx, const QuantizedConvArgs& args,
+                            const ConvFilter& filter);
 // Depthwise convolutions with 8-bit outputs, constant numbers and no residual.
 Kernel QuantizedDepthwise(const PrepareContext& ctx, const QuantizedConvArgs& args,
                           const ConvFilter& filter);

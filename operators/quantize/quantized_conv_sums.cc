@@ -1,5 +1,7 @@
 #ifdef CORACLE_ONEDNN
 #include <coracle/framework/base/checked.h>
+#include <coracle/framework/op/kernel/forwarding_args.h>
+#include <coracle/operators/conv/conv_onednn.h>
 #include <coracle/operators/quantize/affine.h>
 #include <coracle/operators/quantize/conv_sums_simd.h>
 #include <coracle/operators/quantize/image_copy.h>
@@ -9,6 +11,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 namespace coracle::inline internal {
 namespace {
@@ -237,9 +240,99 @@ ImageCopy CopyOf(const PrepareContext& ctx, const QuantizedConvArgs& args) {
 
 }  // namespace
 
+namespace {
+
+// Shows the convolution of float32 its filter as a constant, and no other constants.
+class FloatFilterArgs : public ForwardingArgs {
+ public:
+  FloatFilterArgs(ArgTable& args, Tensor filter)
+      : ForwardingArgs(args), filter_(std::move(filter)) {}
+  const Tensor* Constant(const std::string&) override { return nullptr; }
+  std::shared_ptr<const Tensor> Packed(const std::string&, const PackedLayout& layout) override {
+    was_packed = true;
+    return std::make_shared<const Tensor>(layout.pack(filter_));
+  }
+
+  bool was_packed = false;
+
+ private:
+  Tensor filter_;
+};
+
+// The filter minus its zero points.
+Tensor FloatFilterOf(const QuantizedConvArgs& args, const SignedRows& rows) {
+  Tensor made(DType::kFloat32, args.filter.shape);
+  const auto* values = rows.values.data<int8_t>();
+  auto* out = made.data<float>();
+  for (int64_t i = 0; i < made.numel(); ++i)
+    out[i] = static_cast<float>(values[i] - rows.rest[static_cast<size_t>(i / rows.row)]);
+  return made;
+}
+
+// The sums are integers in floats.
+void ToIntegers(char* sums, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    float sum;
+    std::memcpy(&sum, sums + i * 4, 4);
+    const auto integer = static_cast<int32_t>(sum);
+    std::memcpy(sums + i * 4, &integer, 4);
+  }
+}
+
+void CenterImages(const TensorArg& input, const void* from, int32_t zero, float* out) {
+  const float one = 1;
+  ParallelFor(input.numel, 32768, [&](int64_t begin, int64_t end) {
+    if (input.dtype == DType::kInt8)
+      DequantizeSimd(static_cast<const int8_t*>(from) + begin, end - begin, &one, &zero, false,
+                     out + begin);
+    else
+      DequantizeSimd(static_cast<const uint8_t*>(from) + begin, end - begin, &one, &zero, false,
+                     out + begin);
+  });
+}
+
+}  // namespace
+
+Kernel QuantizedConvInFloat(const PrepareContext& ctx, const QuantizedConvArgs& args,
+                            const ConvFilter& filter) {
+  // Sums above 2^24 are rounded. This is not more than the loops after them round.
+  constexpr int64_t kExact = 1 << 24, kLargestWeight = 255;
+  const ConvGeometry& g = args.g;
+  if (args.raw_sums() && filter.rows.row * 255 * kLargestWeight >= kExact) return {};
+  const auto weights = std::make_shared<const Tensor>(FloatFilterOf(args, filter.rows));
+  FloatFilterArgs shown(ctx.args(), *weights);
+  ConvForwardArgs inner;
+  inner.input = ctx.Scratch(DType::kFloat32, args.input.shape);
+  inner.filter = ctx.Scratch(DType::kFloat32, args.filter.shape);
+  inner.output = ctx.Scratch(DType::kFloat32, {args.output.numel});
+  const Kernel conv = ConvForwardOneDnn(PrepareContext(ctx, shown), g, inner);
+  if (!conv) return {};
+  const bool copy_filter = !shown.was_packed;
+  const TermsMemory memory(ctx, args);
+  const auto rows = std::make_shared<const SignedRows>(filter.rows);
+  return [=](Workspace& ws) {
+    const RunNumbers numbers(args, ws);
+    CenterImages(args.input, ws.Data<const void>(args.input), numbers.input_zero,
+                 ws.Data<float>(inner.input));
+    if (copy_filter) std::memcpy(ws.Data<float>(inner.filter), weights->raw(), weights->nbytes());
+    conv(ws);
+    Finisher finish{args, memory.Fill(ws, args, *rows, 0), numbers};
+    if (args.residual) finish.residual = ws.Data<const void>(args.residual);
+    finish.out = ws.Data<void>(args.output);
+    float* sums = ws.Data<float>(inner.output);
+    const int64_t m = g.out_channels;
+    ParallelFor(g.batch * g.OutPixels(), 1 + 16384 / m, [&](int64_t begin, int64_t end) {
+      auto* integers = reinterpret_cast<int32_t*>(sums + begin * m);
+      ToIntegers(reinterpret_cast<char*>(integers), (end - begin) * m);
+      finish.Run(integers, end - begin, begin * m);
+    });
+  };
+}
+
 Kernel QuantizedConvBySums(const PrepareContext& ctx, const QuantizedConvArgs& args,
                            const ConvFilter& filter) {
   constexpr int32_t kPairFits = 64;
+  if (filter.with_ones && args.g.groups > 1) return {};
   if (!ExactIntegerProducts() && filter.rows.largest > kPairFits) return {};
   const ImageCopy copy = CopyOf(ctx, args);
   try {
