@@ -68,7 +68,7 @@ inline void AddAttributes(NodeProto& node) {
   static const std::map<std::string, std::map<std::string, std::vector<int64_t>>> ints = {
       {"AveragePool", {{"kernel_shape", {1}}}}, {"LpPool", {{"kernel_shape", {1}}}},
       {"MaxPool", {{"kernel_shape", {1}}}},     {"MaxRoiPool", {{"pooled_shape", {1, 1}}}},
-      {"MaxUnpool", {{"kernel_shape", {1}}}},
+      {"MaxUnpool", {{"kernel_shape", {1}}}},   {"QLinearAveragePool", {{"kernel_shape", {1}}}},
   };
   static const std::map<std::string, std::map<std::string, int64_t>> numbers = {
       {"Attention", {{"q_num_heads", 1}, {"kv_num_heads", 1}}},
@@ -76,6 +76,7 @@ inline void AddAttributes(NodeProto& node) {
       {"Concat", {{"axis", 0}}},
       {"ConcatFromSequence", {{"axis", 0}}},
       {"DepthToSpace", {{"blocksize", 1}}},
+      {"DynamicQuantizeLSTM", {{"hidden_size", 2}}},
       {"GroupNorm", {{"groups", 1}, {"activation", 0}}},
       {"GroupNormalization", {{"num_groups", 1}}},
       {"GroupQueryAttention", {{"num_heads", 1}, {"kv_num_heads", 1}}},
@@ -85,6 +86,8 @@ inline void AddAttributes(NodeProto& node) {
       {"MatMulNBits", {{"K", 2}, {"N", 2}, {"block_size", 16}}},
       {"MultiHeadAttention", {{"num_heads", 1}}},
       {"QAttention", {{"num_heads", 1}}},
+      {"QLinearConcat", {{"axis", 0}}},
+      {"QLinearSoftmax", {{"opset", 13}}},
       {"RotaryEmbedding", {{"num_heads", 1}}},
       {"Scan", {{"num_scan_inputs", 1}}},
       {"SkipGroupNorm", {{"groups", 1}, {"activation", 0}}},

@@ -1,18 +1,14 @@
 // Element-wise ops: arithmetic, comparisons, logic, and compositions of them.
 #include <coracle/convert/onnx/export/activation.h>
+#include <coracle/convert/onnx/export/broadcast.h>
 #include <coracle/convert/onnx/export/quantize.h>
 #include <coracle/convert/onnx/export/rows.h>
 
 #include <algorithm>
 #include <cmath>
-#include <string_view>
 
 namespace coracle::onnx {
 namespace {
-
-struct Operands {
-  Value x, y;
-};
 
 // Aligns the operand of lower rank at `axis` of the other one by appending dims of 1. If it would
 // extend past the end, its last dims are 1 and are dropped (see operators/kernels/broadcast.h).
@@ -29,12 +25,16 @@ Value Aligned(OpContext& op, const char* slot, int rank, int axis) {
   return op.Unsqueeze(kept, axes);
 }
 
+}  // namespace
+
 Operands Align(OpContext& op, int axis) {
   const int x = op.Rank("X"), y = op.Rank("Y");
   if (x >= y) return {op.In("X"), Aligned(op, "Y", x, axis)};
   return {Aligned(op, "X", y, axis), op.In("Y")};
 }
 Operands Align(OpContext& op) { return Align(op, op.Attr<int32_t>("axis")); }
+
+namespace {
 
 Value NotZero(OpContext& op, const Value& value, DType dtype) {
   return op.Node("Not", {op.Node("Equal", {value, op.Scalar(0, dtype)})});
@@ -101,9 +101,7 @@ Value Power(OpContext& op, const Operands& v, DType dtype) {
 template <const char* kType>
 void Binary(OpContext& op) {
   const Operands v = Align(op);
-  Value out;
-  if (kType == std::string_view("Mul")) out = Dequantized(op, v.x, v.y);
-  op.Out("Out", out.empty() ? op.Node(kType, {v.x, v.y}) : out);
+  op.Out("Out", op.Node(kType, {v.x, v.y}));
 }
 template <Value (*kFormula)(OpContext& op, const Operands& v, DType dtype)>
 void BinaryFormula(OpContext& op) {

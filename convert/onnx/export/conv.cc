@@ -72,15 +72,24 @@ Value ConvOfIntegers(OpContext& op, const Value& input, const NodeAttrs& attrs) 
   return op.Node("Cast", {sums}, {{"to", ToDataType(DType::kFloat64)}});
 }
 
-// The convolution plus the residual data, channels first.
-Value ConvSums(OpContext& op) {
-  const bool last = ChannelsLast(op.Attr<std::string>("data_format"));
+}  // namespace
+
+NodeAttrs ConvAttrsOf(OpContext& op) {
   const Window w = WindowOf(op);
   NodeAttrs attrs = AttrsOf(op, w);
   if (op.Attr<std::string>("padding_algorithm") == "SAME")
     attrs.emplace_back("auto_pad", "SAME_UPPER");
   else
     attrs.emplace_back("pads", w.pads);
+  return attrs;
+}
+
+namespace {
+
+// The convolution plus the residual data, channels first.
+Value ConvSums(OpContext& op) {
+  const bool last = ChannelsLast(op.Attr<std::string>("data_format"));
+  const NodeAttrs attrs = ConvAttrsOf(op);
   const Value x = ToChannelsFirst(op, op.In("Input"), op.Rank("Input"), last);
   Value sums = ConvOfIntegers(op, x, attrs);
   if (sums.empty()) sums = op.Node("Conv", {x, FilterOf(op), op.In("Bias")}, attrs);

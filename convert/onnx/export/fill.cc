@@ -1,7 +1,6 @@
 // Ops that create tensors, and ops on a tensor's type and shape.
 #include <coracle/convert/onnx/dtypes.h>
 #include <coracle/convert/onnx/export/program_exporter.h>
-#include <coracle/convert/onnx/export/quantize.h>
 #include <coracle/convert/onnx/export/rows.h>
 #include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/operators/operators.h>
@@ -118,8 +117,6 @@ void ExportCast(OpContext& op) {
   const Value x = op.In("X");
   const DType from = op.InType("X"), to = op.OutType("Out");
   if (from == DType::kFloat64 && IsExactInFloat64(to)) {
-    const Value quantized = Quantized(op, x, to);
-    if (!quantized.empty()) return op.Out("Out", quantized);
     const Graph& graph = op.exporter().graph();
     const Values before = graph.InputsOf(x, "Cast");
     if (!before.empty() && graph.TypeOf(before[0]) == to) return op.Out("Out", before[0]);

@@ -15,4 +15,9 @@ Shape ChannelsFirst(const Shape& shape, bool channels_last);
 // before, then all after.
 Ints PadsOf(const Ints& paddings, size_t axes);
 
+// The attributes of Conv for an op with the attrs of conv2d and the input Filter.
+NodeAttrs ConvAttrsOf(OpContext& op);
+// The pool of `x`, which has the shape of the op's input X, by the attrs of pool2d.
+Value Pooled(OpContext& op, const Value& x);
+
 }  // namespace coracle::onnx

@@ -1,6 +1,5 @@
 // Matrix products.
 #include <coracle/convert/onnx/export/activation.h>
-#include <coracle/convert/onnx/export/quantize.h>
 #include <coracle/convert/onnx/export/rows.h>
 
 namespace coracle::onnx {
@@ -26,10 +25,7 @@ void ExportMatmulV2(OpContext& op) {
   const int rx = op.Rank("X"), ry = op.Rank("Y");
   const Value x = op.Attr<bool>("trans_x") ? Transposed(op, op.In("X"), rx) : op.In("X");
   const Value y = op.Attr<bool>("trans_y") ? Transposed(op, op.In("Y"), ry) : op.In("Y");
-  Value product;
-  if (op.InType("X") == DType::kInt32) product = IntegerProduct(op, x, y);
-  if (product.empty()) return op.Out("Out", Product(op, x, y, rx == 1 && ry == 1));
-  op.Out("Out", rx == 1 && ry == 1 ? op.Reshape(product, {1}) : product);
+  op.Out("Out", Product(op, x, y, rx == 1 && ry == 1));
 }
 
 // A transposed vector X is a column, a transposed Y a row.

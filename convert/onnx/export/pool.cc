@@ -127,10 +127,10 @@ Value PoolWindows(Pool p) {
   return p.op.Node(type, {p.x}, attrs);
 }
 
-Pool PoolOf(OpContext& op, bool channels_last, bool max) {
+Pool PoolOf(OpContext& op, const Value& x, bool channels_last, bool max) {
   const int rank = op.Rank("X");
   Pool p{op,
-         ToChannelsFirst(op, op.In("X"), rank, channels_last),
+         ToChannelsFirst(op, x, rank, channels_last),
          ChannelsFirst(op.InShape("X"), channels_last),
          static_cast<size_t>(rank) - 2,
          max,
@@ -139,18 +139,24 @@ Pool PoolOf(OpContext& op, bool channels_last, bool max) {
   return p;
 }
 
-void ExportPool(OpContext& op) {
+}  // namespace
+
+Value Pooled(OpContext& op, const Value& x) {
   const bool last = ChannelsLast(op.Attr<std::string>("data_format"));
-  const Pool p = PoolOf(op, last, op.Attr<std::string>("pooling_type") == "max");
+  const Pool p = PoolOf(op, x, last, op.Attr<std::string>("pooling_type") == "max");
   const Value pooled = op.Attr<bool>("global_pooling") ? PoolGlobally(p)
                        : op.Attr<bool>("adaptive")     ? PoolAdaptively(p)
                                                        : PoolWindows(p);
-  op.Out("Out", FromChannelsFirst(op, pooled, op.Rank("X"), last));
+  return FromChannelsFirst(op, pooled, op.Rank("X"), last);
 }
+
+namespace {
+
+void ExportPool(OpContext& op) { op.Out("Out", Pooled(op, op.In("X"))); }
 
 // ONNX counts the position of a maximum over all of X, Paddle within a channel.
 void ExportMaxPoolWithIndex(OpContext& op) {
-  Pool p = PoolOf(op, false, true);
+  Pool p = PoolOf(op, op.In("X"), false, true);
   Ints pads = PadsOf(op.IntsAttr("paddings"), p.axes);
   int64_t pixels = 1;
   for (size_t i = 0; i < p.axes; ++i) {

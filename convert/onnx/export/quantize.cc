@@ -1,9 +1,21 @@
+// Quantized numbers: QuantizeLinear, DequantizeLinear and DynamicQuantizeLinear.
+#include <coracle/convert/onnx/dtypes.h>
+#include <coracle/convert/onnx/export/activation.h>
 #include <coracle/convert/onnx/export/program_exporter.h>
 #include <coracle/convert/onnx/export/quantize.h>
+#include <coracle/convert/onnx/export/rows.h>
+#include <coracle/framework/tensor/half_array.h>
 
 #include <algorithm>
+#include <optional>
 
 namespace coracle::onnx {
+
+Value ScalarOf(OpContext& op, const Value& value) {
+  const Tensor* constant = op.exporter().graph().ConstantOf(value);
+  return constant ? op.Constant(constant->Reshaped(Shape())) : op.AsScalar(value);
+}
+
 namespace {
 
 const Graph& GraphOf(OpContext& op) { return op.exporter().graph(); }
@@ -35,12 +47,6 @@ Value CastFrom(OpContext& op, const Value& value, DType from) {
 bool IsOne(OpContext& op, const Value& value) {
   const std::optional<Shape> shape = GraphOf(op).ShapeOf(value);
   return shape && shape->IsKnown() && shape->numel() == 1;
-}
-
-// One number as a scalar.
-Value ScalarOf(OpContext& op, const Value& value) {
-  const Tensor* constant = GraphOf(op).ConstantOf(value);
-  return constant ? op.Constant(constant->Reshaped(Shape())) : op.AsScalar(value);
 }
 
 // A scale, bias or zero point: one number, or a vector that lies along a dim of the tensor.
@@ -85,43 +91,17 @@ bool AllFound(const Values& values) {
   return std::none_of(values.begin(), values.end(), [](const Value& v) { return v.empty(); });
 }
 
-// The numbers that were rounded and clamped to the range of `to`, and their zero point.
-struct Rounded {
-  Value number, zero_point;
-};
+// --- products in float64 that are quantized ---
 
-std::optional<Rounded> RoundedOf(OpContext& op, const Value& value, DType to) {
-  const double least = to == DType::kInt8 ? -128 : 0;
-  const Value high = WithNumber(op, value, "Max", least);
-  Value sum = high.empty() ? high : WithNumber(op, high, "Min", least + 255);
-  if (sum.empty()) return std::nullopt;
-  Value zero_point;
-  if (const Value last = InputOf(op, sum, "Add", 1); !last.empty()) {
-    zero_point = CastFrom(op, last, to);
-    if (zero_point.empty()) return std::nullopt;
-    sum = InputOf(op, sum, "Add");
-  }
-  if (const Value narrow = CastFrom(op, sum, DType::kFloat32); !narrow.empty()) sum = narrow;
-  const Value number = InputOf(op, sum, "Round");
-  if (number.empty()) return std::nullopt;
-  return Rounded{number, zero_point};
-}
-
-// The only zero point, as an input of a node: 0 if there is none.
-Value ZeroPointOf(OpContext& op, const Rounded& rounded, DType to) {
-  return rounded.zero_point.empty() ? op.Scalar(0, to) : One(op, rounded.zero_point);
-}
-
-// Scales of a product of integers: (first second) / result, in float64.
+// Scales of a product of integers, which are multiplied by first and second, in float64.
 struct Scales {
   Value first, second, result;
 };
 
-std::optional<Scales> ScalesOf(OpContext& op, const Value& quotient) {
-  const Value product = InputOf(op, quotient, "Div");
+std::optional<Scales> ScalesOf(OpContext& op, const Value& product) {
   const Scales s = {CastFrom(op, InputOf(op, product, "Mul"), DType::kFloat32),
                     CastFrom(op, InputOf(op, product, "Mul", 1), DType::kFloat32),
-                    CastFrom(op, InputOf(op, quotient, "Div", 1), DType::kFloat32)};
+                    CastFrom(op, op.In("Scale"), DType::kFloat32)};
   return AllFound({s.first, s.second, s.result}) ? std::optional(s) : std::nullopt;
 }
 
@@ -152,9 +132,15 @@ std::optional<Sums> SumsOf(OpContext& op, Value value) {
   return sums.bias.empty() ? std::nullopt : std::optional(sums);
 }
 
-Value QLinearConv(OpContext& op, const Rounded& y, DType to) {
-  const std::optional<Scales> scales = ScalesOf(op, InputOf(op, y.number, "Mul", 1));
-  const std::optional<Sums> sums = SumsOf(op, InputOf(op, y.number, "Mul"));
+// The zero point of the result: 0 if there is none.
+Value ResultZeroPoint(OpContext& op) {
+  return op.Has("ZeroPoint") ? op.In("ZeroPoint") : op.Scalar(0, op.OutType("Out"));
+}
+
+// A convolution over three axes, whose sums are in float64.
+Value QLinearConv(OpContext& op) {
+  const std::optional<Scales> scales = ScalesOf(op, InputOf(op, op.In("X"), "Mul", 1));
+  const std::optional<Sums> sums = SumsOf(op, InputOf(op, op.In("X"), "Mul"));
   if (!scales || !sums) return "";
   const Maker conv = *sums->maker;
   const Values& in = conv.inputs;
@@ -165,18 +151,21 @@ Value QLinearConv(OpContext& op, const Rounded& y, DType to) {
                    AlongDim(op, scales->second, 1),
                    in[3],
                    One(op, scales->result),
-                   ZeroPointOf(op, y, to)};
+                   One(op, ResultZeroPoint(op))};
   if (!AllFound(inputs)) return "";
   if (!sums->bias.empty()) inputs.push_back(sums->bias);
   const Value out = op.Node("QLinearConv", inputs, conv.attrs);
   return sums->dropped.empty() ? out : op.Node("Squeeze", {out, sums->dropped});
 }
 
-Value QLinearMatMul(OpContext& op, const Rounded& y, DType to) {
-  const std::optional<Scales> scales = ScalesOf(op, InputOf(op, y.number, "Mul", 1));
-  const Value sums = CastFrom(op, InputOf(op, y.number, "Mul"), DType::kInt32);
+// A product of matrices with a scale for each row of the result.
+Value QLinearMatMul(OpContext& op) {
+  const std::optional<Scales> scales = ScalesOf(op, InputOf(op, op.In("X"), "Mul", 1));
+  const Value sums = CastFrom(op, InputOf(op, op.In("X"), "Mul"), DType::kInt32);
   Values in = GraphOf(op).InputsOf(sums, "MatMulInteger");
-  if (!scales || in.size() < 2) return "";
+  const int rank = op.Rank("X");
+  if (!scales || in.size() < 2 || rank < 2 || op.Axis(op.Attr<int32_t>("axis"), rank) != rank - 2)
+    return "";
   in.resize(4);
   for (size_t i = 0; i < 2; ++i) {
     const MaybeDType type = GraphOf(op).TypeOf(in[i]);
@@ -188,34 +177,12 @@ Value QLinearMatMul(OpContext& op, const Rounded& y, DType to) {
                          in[1],
                          AlongDim(op, scales->second, -1),
                          in[3],
-                         AlongDim(op, scales->result, -2),
-                         y.zero_point.empty() ? op.Scalar(0, to) : AlongDim(op, y.zero_point, -2)};
+                         scales->result,
+                         ResultZeroPoint(op)};
   return AllFound(inputs) ? op.Node("QLinearMatMul", inputs) : "";
 }
 
-// (a - its zero point) times its scale, in float64; nothing if a has another dtype than `to`.
-Values Real(OpContext& op, const Value& value, DType to) {
-  const Value scale = One(op, CastFrom(op, InputOf(op, value, "Mul", 1), DType::kFloat32));
-  const std::optional<Centred> x = CentredOf(op, InputOf(op, value, "Mul"));
-  if (scale.empty() || !x || GraphOf(op).TypeOf(x->integers) != to) return {};
-  const Value zero = x->zero_point.empty() ? op.Scalar(0, to) : One(op, x->zero_point);
-  return {x->integers, scale, zero};
-}
-
-Value QLinearPair(OpContext& op, const Rounded& y, DType to) {
-  const Value pair = InputOf(op, y.number, "Div");
-  const Value scale = One(op, CastFrom(op, InputOf(op, y.number, "Div", 1), DType::kFloat32));
-  for (const std::string type : {"Add", "Mul"}) {
-    Values inputs = Real(op, InputOf(op, pair, type.c_str()), to);
-    const Values b = Real(op, InputOf(op, pair, type.c_str(), 1), to);
-    if (inputs.empty() || b.empty() || scale.empty()) continue;
-    inputs.insert(inputs.end(), b.begin(), b.end());
-    inputs.push_back(scale);
-    inputs.push_back(ZeroPointOf(op, y, to));
-    if (AllFound(inputs)) return op.Node("com.microsoft.QLinear" + type, inputs);
-  }
-  return "";
-}
+// --- DynamicQuantizeLinear ---
 
 // The x whose range, extended to 0, is divided into 255 steps of this scale, and its least element.
 struct Range {
@@ -241,18 +208,25 @@ std::optional<Range> RangeOf(OpContext& op, const Value& scale) {
 constexpr const char* kDynamicScale = "scale of DynamicQuantizeLinear";
 constexpr const char* kDynamicZeroPoint = "zero point of DynamicQuantizeLinear";
 
+bool HasRangeOf(OpContext& op, DType to) {
+  return op.OutType("Out") == to && op.Attr<int64_t>("qmin") == 0 &&
+         op.Attr<int64_t>("qmax") == 0 && op.Attr<std::string>("round_mode") == "even";
+}
+
 // The scale and the zero point come before the quantized elements. Here they have the shape [1].
-Value DynamicQuantizeLinear(OpContext& op, const Rounded& y) {
+Value DynamicQuantizeLinear(OpContext& op) {
   Graph& graph = op.exporter().graph();
-  const Value scale = InputOf(op, y.number, "Div", 1), x = InputOf(op, y.number, "Div");
+  if (!HasRangeOf(op, DType::kUInt8) || op.InType("X") != DType::kFloat32) return "";
+  const Value scale = op.In("Scale"), x = op.In("X");
   const Value quantized = InputOf(op, scale, kDynamicScale);
   if (!quantized.empty()) {
-    const bool same = InputOf(op, y.zero_point, kDynamicZeroPoint) == quantized &&
+    const bool same = op.Has("ZeroPoint") &&
+                      InputOf(op, op.In("ZeroPoint"), kDynamicZeroPoint) == quantized &&
                       InputOf(op, quantized, "DynamicQuantizeLinear") == x;
     return same ? quantized : "";
   }
   const std::optional<Range> range = RangeOf(op, scale);
-  if (!range || !y.zero_point.empty() || WithNumber(op, x, "Mul", -1) != range->least) return "";
+  if (!range || op.Has("ZeroPoint") || WithNumber(op, x, "Mul", -1) != range->least) return "";
   // Nodes outside of this body cannot read a scale that is made in it.
   if (op.exporter().IsBoundOutside(scale)) return "";
   const Values results = op.Nodes("DynamicQuantizeLinear", {range->x}, 3);
@@ -264,26 +238,184 @@ Value DynamicQuantizeLinear(OpContext& op, const Rounded& y) {
   return zero_point;
 }
 
-Value QuantizeLinear(OpContext& op, const Rounded& y, DType to) {
-  const Value x = InputOf(op, y.number, "Div"), divisor = InputOf(op, y.number, "Div", 1);
-  const Graph& graph = GraphOf(op);
-  const bool floats =
-      graph.TypeOf(x) == DType::kFloat32 && graph.TypeOf(divisor) == DType::kFloat32;
-  const std::optional<PerDim> scale = floats ? PerDimOf(op, divisor) : std::nullopt;
-  if (!scale) return "";
-  if (scale->dim < 0) {
-    const Value zero = ZeroPointOf(op, y, to);
-    return zero.empty() ? "" : op.Node("QuantizeLinear", {x, scale->value, zero});
-  }
-  const std::optional<PerDim> zero = PerDimOf(op, y.zero_point);
-  const std::optional<Shape> shape = graph.ShapeOf(x);
-  if (!zero || zero->dim != scale->dim || zero->rank != scale->rank || !shape ||
-      shape->rank() != scale->rank)
-    return "";
-  return op.Node("QuantizeLinear", {x, scale->value, zero->value}, {{"axis", scale->dim}});
+// --- scales and zero points of the ops affine_quantize and affine_dequantize ---
+
+bool HasOne(OpContext& op, const char* slot) {
+  const Shape& shape = op.InShape(slot);
+  return shape.IsKnown() && shape.numel() == 1;
+}
+bool IsVector(OpContext& op, const char* slot) { return op.Has(slot) && !HasOne(op, slot); }
+
+// The value in `dtype`; "" if its elements may not have that type.
+Value Narrowed(OpContext& op, const Value& value, DType from, DType dtype) {
+  if (from == dtype) return value;
+  if (const Value narrow = CastFrom(op, value, dtype); !narrow.empty()) return narrow;
+  const Tensor* constant = GraphOf(op).ConstantOf(value);
+  if (!constant) return "";
+  const Tensor narrow = constant->Cast(dtype);
+  return BitEqual(narrow.Cast(from), *constant) ? op.Constant(narrow) : "";
 }
 
+// The scales and zero points as inputs of a node: of one shape.
+struct Steps {
+  Value scale, zero_point;
+  NodeAttrs attrs;
+};
+
+// `dtype`: of the scale. "" if it cannot have it.
+Steps StepsOf(OpContext& op, DType integers, DType dtype) {
+  Steps steps;
+  const DType from = op.InType("Scale");
+  steps.scale = IsHalf(dtype) ? Narrowed(op, op.In("Scale"), from, dtype)
+                              : op.Cast(op.In("Scale"), from, dtype);
+  if (steps.scale.empty()) return steps;
+  if (op.Has("ZeroPoint")) steps.zero_point = op.In("ZeroPoint");
+  const bool scales = IsVector(op, "Scale"), zeros = IsVector(op, "ZeroPoint");
+  if (!scales && !zeros) {
+    steps.scale = ScalarOf(op, steps.scale);
+    steps.zero_point =
+        steps.zero_point.empty() ? op.Scalar(0, integers) : ScalarOf(op, steps.zero_point);
+    return steps;
+  }
+  const Value shape = op.ShapeOf(scales ? steps.scale : steps.zero_point);
+  if (!scales) steps.scale = op.Node("Expand", {ScalarOf(op, steps.scale), shape});
+  if (steps.zero_point.empty()) {
+    const Shape& known = op.InShape("Scale");
+    steps.zero_point = known.IsKnown() ? op.Constant(Tensor::Zeros(integers, known))
+                                       : op.Node("Expand", {op.Scalar(0, integers), shape});
+  } else if (!zeros) {
+    steps.zero_point = op.Node("Expand", {ScalarOf(op, steps.zero_point), shape});
+  }
+  steps.attrs.emplace_back("axis", op.Axis(op.Attr<int32_t>("axis"), op.Rank("X")));
+  const auto block = op.Attr<int64_t>("block_size");
+  if (block == 0) return steps;
+  op.RequireOpset(21, "a scale for each block");
+  steps.attrs.emplace_back("block_size", block);
+  return steps;
+}
+
+// A scale or zero point in `dtype` and in a shape that broadcasts to X.
+Value Broadcast(OpContext& op, const char* slot, DType dtype) {
+  const Value value = op.Cast(op.In(slot), op.InType(slot), dtype);
+  if (!IsVector(op, slot)) return ScalarOf(op, value);
+  op.Require(op.Attr<int64_t>("block_size") == 0,
+             "a scale for each block has no counterpart with these types");
+  Ints dims(static_cast<size_t>(op.Rank("X")), 1);
+  dims[static_cast<size_t>(op.Axis(op.Attr<int32_t>("axis"), op.Rank("X")))] = -1;
+  return op.Reshape(value, dims);
+}
+
+// The integers that QuantizeLinear and DequantizeLinear have.
+bool HasLinear(OpContext& op, DType integers) {
+  return integers == DType::kInt8 || integers == DType::kUInt8 ||
+         (integers == DType::kInt16 && op.opset() >= 21);
+}
+
+// --- affine_quantize ---
+
+// In this dtype the quotient is computed.
+DType QuotientType(OpContext& op) {
+  return op.InType("X") == DType::kFloat64 || op.InType("X") == DType::kInt32 ? DType::kFloat64
+                                                                              : DType::kFloat32;
+}
+
+// QuantizeLinear; "" if it computes something else.
+Value QuantizeLinear(OpContext& op) {
+  const DType to = op.OutType("Out"), from = op.InType("X");
+  if (!HasLinear(op, to) || !HasRangeOf(op, to) || QuotientType(op) != DType::kFloat32) return "";
+  const auto quotient = op.Attr<int32_t>("quotient_dtype");
+  const bool in_half = quotient != -1;
+  if (in_half && (static_cast<DType>(quotient) != from || op.opset() < 19)) return "";
+  const DType dtype = in_half ? from : DType::kFloat32;
+  const Steps steps = StepsOf(op, to, dtype);
+  if (steps.scale.empty()) return "";
+  const Value x = op.Cast(op.In("X"), from, dtype);
+  return op.Node("QuantizeLinear", {x, steps.scale, steps.zero_point}, steps.attrs);
+}
+
+struct Bounds {
+  double least, most;
+};
+Bounds BoundsOf(OpContext& op, DType to) {
+  const auto least = op.Attr<int64_t>("qmin"), most = op.Attr<int64_t>("qmax");
+  if (least != 0 || most != 0) return {static_cast<double>(least), static_cast<double>(most)};
+  if (to == DType::kUInt8) return {0, 255};
+  if (to == DType::kInt8) return {-128, 127};
+  return to == DType::kInt16 ? Bounds{-32768, 32767} : Bounds{-2147483648.0, 2147483647.0};
+}
+
+// By single nodes, which give the same integers.
+Value QuantizedByParts(OpContext& op) {
+  const DType to = op.OutType("Out"), real = QuotientType(op), wide = DType::kFloat64;
+  const Value x = op.Cast(op.In("X"), op.InType("X"), real);
+  Value q = op.Node("Div", {x, Broadcast(op, "Scale", real)});
+  if (const auto quotient = op.Attr<int32_t>("quotient_dtype"); quotient != -1) {
+    const auto half = static_cast<DType>(quotient);
+    q = op.Cast(op.Cast(q, real, half), half, real);
+  }
+  q = op.Attr<std::string>("round_mode") == "even" ? op.Node("Round", {q})
+                                                   : Activate(op, "round", {}, q, real);
+  q = op.Cast(q, real, wide);
+  if (op.Has("ZeroPoint")) q = op.Node("Add", {q, Broadcast(op, "ZeroPoint", wide)});
+  const Bounds bounds = BoundsOf(op, to);
+  const Value least = op.Scalar(bounds.least, wide);
+  // A nan is not greater than the least integer.
+  q = op.Node("Where", {op.Node("Greater", {q, least}), q, least});
+  return op.Cast(op.Node("Min", {q, op.Scalar(bounds.most, wide)}), wide, to);
+}
+
+void ExportAffineQuantize(OpContext& op) {
+  Value found = DynamicQuantizeLinear(op);
+  if (found.empty() && op.InType("X") == DType::kFloat64 && HasRangeOf(op, op.OutType("Out"))) {
+    found = QLinearConv(op);
+    if (found.empty()) found = QLinearMatMul(op);
+  }
+  if (found.empty()) found = QuantizeLinear(op);
+  op.Out("Out", found.empty() ? QuantizedByParts(op) : found);
+}
+
+// --- affine_dequantize ---
+
+Value DequantizeLinear(OpContext& op) {
+  const DType from = op.InType("X"), to = op.OutType("Out"), scale = op.InType("Scale");
+  const bool sums = from == DType::kInt32 && !op.Has("ZeroPoint");
+  if (!(HasLinear(op, from) || sums) || to == DType::kFloat64 || scale == DType::kFloat64)
+    return "";
+  // Products of 16-bit floats are rounded once, so the node may compute in them.
+  DType dtype = DType::kFloat32;
+  if (IsHalf(to) && op.opset() >= 19 && from != DType::kInt32 && from != DType::kInt16 &&
+      !Narrowed(op, op.In("Scale"), scale, to).empty())
+    dtype = to;
+  const Steps steps = StepsOf(op, from, dtype);
+  const Value zero = sums || !op.Has("ZeroPoint") ? "" : steps.zero_point;
+  const Value y = op.Node("DequantizeLinear", {op.In("X"), steps.scale, zero}, steps.attrs);
+  return op.Cast(y, dtype, to);
+}
+
+Value DequantizedByParts(OpContext& op) {
+  const DType to = op.OutType("Out"), wide = DType::kInt64;
+  const bool doubles = to == DType::kFloat64 || op.InType("Scale") == DType::kFloat64;
+  const DType real = doubles ? DType::kFloat64 : DType::kFloat32;
+  Value x = op.Cast(op.In("X"), op.InType("X"), wide);
+  if (op.Has("ZeroPoint")) x = op.Node("Sub", {x, Broadcast(op, "ZeroPoint", wide)});
+  const Value y = op.Node("Mul", {op.Cast(x, wide, real), Broadcast(op, "Scale", real)});
+  return op.Cast(y, real, to);
+}
+
+void ExportAffineDequantize(OpContext& op) {
+  const Value found = DequantizeLinear(op);
+  op.Out("Out", found.empty() ? DequantizedByParts(op) : found);
+}
+
+constexpr ExportRow kRows[] = {
+    {"affine_dequantize", ExportAffineDequantize, "DequantizeLinear; Cast, Sub, Mul"},
+    {"affine_quantize", ExportAffineQuantize,
+     "QuantizeLinear; DynamicQuantizeLinear; Div, Round, Add, Where, Min, Cast"},
+};
+
 }  // namespace
+
+ExportRows QuantizeRows() { return kRows; }
 
 std::optional<Centred> CentredOf(OpContext& op, const Value& value) {
   const auto integers = [&](const Value& wide) {
@@ -309,51 +441,6 @@ Value RoundedToEven(OpContext& op, const Value& condition, const Value& x, const
   const DType type = GraphOf(op).TypeOf(value).value_or(DType::kString);
   const bool takes = IsFloating(type) && type != DType::kBFloat16;
   return takes ? op.Node("Round", {value}) : "";
-}
-
-Value IntegerProduct(OpContext& op, const Value& x, const Value& y) {
-  const auto a = CentredOf(op, x), b = CentredOf(op, y);
-  if (!a || !b) return "";
-  const Value a_zero = a->zero_point.empty() ? "" : AlongDim(op, a->zero_point, -2);
-  const Value b_zero = b->zero_point.empty() ? "" : AlongDim(op, b->zero_point, -1);
-  if (a_zero.empty() != a->zero_point.empty() || b_zero.empty() != b->zero_point.empty()) return "";
-  return op.Node("MatMulInteger", {a->integers, b->integers, a_zero, b_zero});
-}
-
-Value Quantized(OpContext& op, const Value& x, DType to) {
-  if (to != DType::kInt8 && to != DType::kUInt8) return "";
-  const std::optional<Rounded> y = RoundedOf(op, x, to);
-  if (!y) return "";
-  Value found = QLinearConv(op, *y, to);
-  if (found.empty()) found = QLinearMatMul(op, *y, to);
-  if (found.empty()) found = QLinearPair(op, *y, to);
-  if (found.empty() && to == DType::kUInt8) found = DynamicQuantizeLinear(op, *y);
-  if (found.empty()) found = QuantizeLinear(op, *y, to);
-  return found;
-}
-
-Value Dequantized(OpContext& op, const Value& x, const Value& y) {
-  const Graph& graph = GraphOf(op);
-  if (graph.TypeOf(x) != DType::kFloat32 || graph.TypeOf(y) != DType::kFloat32) return "";
-  const Value difference = CastFrom(op, x, DType::kInt64);
-  const std::optional<Centred> centred = CentredOf(op, difference);
-  const std::optional<PerDim> scale = centred ? PerDimOf(op, y) : std::nullopt;
-  if (!scale) return "";
-  if (scale->dim < 0) {
-    const Value zero = centred->zero_point.empty() ? "" : One(op, centred->zero_point);
-    if (zero.empty() != centred->zero_point.empty()) return "";
-    return op.Node("DequantizeLinear", {centred->integers, scale->value, zero});
-  }
-  const std::optional<Shape> shape = graph.ShapeOf(centred->integers);
-  if (!shape || shape->rank() != scale->rank) return "";
-  Value zero;
-  if (!centred->zero_point.empty()) {
-    const std::optional<PerDim> found = PerDimOf(op, centred->zero_point);
-    if (!found || found->dim != scale->dim || found->rank != scale->rank) return "";
-    zero = found->value;
-  }
-  return op.Node("DequantizeLinear", {centred->integers, scale->value, zero},
-                 {{"axis", scale->dim}});
 }
 
 }  // namespace coracle::onnx

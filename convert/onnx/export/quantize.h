@@ -1,8 +1,6 @@
 #pragma once
-// Quantized ops: recognizes what the importer makes of QuantizeLinear, QLinearConv and similar ops,
-// and exports these. Programs of quantized models have the parts: integers of 8 bits are converted
-// to wider numbers, their zero points subtracted, products summed, scaled, rounded and clamped.
-// Each function returns "" for anything else.
+// Shared by exporters of quantized ops, and what other families recognize of older programs, which
+// subtract zero points from converted integers.
 
 #include <coracle/convert/onnx/export/op_context.h>
 
@@ -17,17 +15,10 @@ struct Centred {
 std::optional<Centred> CentredOf(OpContext& op, const Value& value);
 
 // Round(x), which takes halves to even numbers, for the op `where` of the two numbers that Paddle's
-// op `round` gives.
+// op `round` gives; "" for anything else.
 Value RoundedToEven(OpContext& op, const Value& condition, const Value& x, const Value& y);
 
-// The product of integers (int32) as MatMulInteger.
-Value IntegerProduct(OpContext& op, const Value& x, const Value& y);
-
-// A conversion to int8 or uint8 as QLinearConv, QLinearMatMul, QLinearAdd, QLinearMul,
-// DynamicQuantizeLinear or QuantizeLinear.
-Value Quantized(OpContext& op, const Value& x, DType to);
-
-// x times y as DequantizeLinear.
-Value Dequantized(OpContext& op, const Value& x, const Value& y);
+// A value of one element as a scalar.
+Value ScalarOf(OpContext& op, const Value& value);
 
 }  // namespace coracle::onnx

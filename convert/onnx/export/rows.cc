@@ -10,7 +10,8 @@ std::vector<ExportRow> AllRows() {
        {ActivationRows(), ArithmeticRows(), ConvRows(),      PoolRows(),     NormRows(),
         MatmulRows(),     ReduceRows(),     ShapeRows(),     SliceRows(),    GatherRows(),
         FillRows(),       InterpRows(),     RnnRows(),       SequenceRows(), LossRows(),
-        AttentionRows(),  ControlRows(),    DetectionRows(), TextRows(),     MlRows()}) {
+        AttentionRows(),  ControlRows(),    DetectionRows(), TextRows(),     MlRows(),
+        QuantizeRows(),   QuantizedRows()}) {
     all.insert(all.end(), family.begin(), family.end());
   }
   return all;

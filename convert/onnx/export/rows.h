@@ -14,6 +14,8 @@ ExportRows ConvRows();
 ExportRows PoolRows();
 ExportRows NormRows();
 ExportRows MatmulRows();
+ExportRows QuantizeRows();
+ExportRows QuantizedRows();
 ExportRows ReduceRows();
 ExportRows ShapeRows();
 ExportRows SliceRows();

@@ -31,7 +31,8 @@ Variable WithoutLateWindows(NodeContext& node, const Variable& out, const Variab
   return SliceBetween(node, out, axis, node.ConstantVar(Ints{0}), count);
 }
 
-// Drops windows that begin in the padding after the input, which Paddle has with ceil_mode.
+}  // namespace
+
 Variable WithoutLateWindows(NodeContext& node, Variable out, const Variable& x,
                             const Windows& windows) {
   if (!windows.ceil) return out;
@@ -50,6 +51,8 @@ Variable WithoutLateWindows(NodeContext& node, Variable out, const Variable& x,
   }
   return out;
 }
+
+namespace {
 
 Variable PoolByOp(NodeContext& node, const Variable& x, const Windows& windows, bool max,
                   bool exclusive) {

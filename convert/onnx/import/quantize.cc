@@ -1,69 +1,159 @@
-// Numbers as integers with a scale and a zero point, and products and convolutions of them.
-// Intermediate sums are exact.
+// Numbers as integers with a scale and a zero point: QuantizeLinear, DequantizeLinear and
+// DynamicQuantizeLinear.
 
 #include <coracle/convert/onnx/dtypes.h>
 #include <coracle/convert/onnx/import/casts.h>
-#include <coracle/convert/onnx/import/elementwise.h>
 #include <coracle/convert/onnx/import/families.h>
 #include <coracle/convert/onnx/import/indices.h>
 #include <coracle/convert/onnx/import/node_context.h>
-#include <coracle/convert/onnx/import/windows.h>
+#include <coracle/convert/onnx/import/quantize.h>
 #include <coracle/operators/operators.h>
 #include <coracle/proto/onnx.pb.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace coracle::onnx {
-namespace {
 
 using proto::onnx::TensorProto;
 
-struct Range {
-  double least, most;
-};
+namespace {
 
-// The range of an ONNX integer type, including types that are held in another dtype.
-Range RangeOf(NodeContext& node, int data_type) {
+// The range of an ONNX type that has fewer integers than the dtype that holds it.
+struct Range {
+  int64_t least, most;
+};
+std::optional<Range> NarrowRange(int data_type) {
   switch (data_type) {
-    case TensorProto::UINT8:
-      return {0, 255};
-    case TensorProto::INT8:
-      return {-128, 127};
     case TensorProto::UINT16:
-      return {0, 65535};
-    case TensorProto::INT16:
-      return {-32768, 32767};
-    case TensorProto::INT32:
-      return {-2147483648.0, 2147483647.0};
+      return Range{0, 65535};
     case TensorProto::INT4:
-      return {-8, 7};
+      return Range{-8, 7};
     case TensorProto::UINT4:
-      return {0, 15};
+      return Range{0, 15};
     case TensorProto::INT2:
-      return {-2, 1};
+      return Range{-2, 1};
     case TensorProto::UINT2:
-      return {0, 3};
+      return Range{0, 3};
     default:
-      node.Refuse(fmt::format("quantized elements of type {}", DataTypeName(data_type)));
+      return std::nullopt;
   }
 }
+
+// A scale or zero point; one element gets the shape [1].
+Variable StepIn(NodeContext& node, size_t i) {
+  const Variable v = node.In(i);
+  const Shape& shape = v.shape();
+  const bool one = node.rank(i) == 0 || (shape.IsKnown() && shape.numel() == 1);
+  return one && shape != Shape{1} ? node.Reshape(v, {1}) : v;
+}
+
+}  // namespace
+
+bool IsByteType(int data_type) {
+  return data_type == TensorProto::INT8 || data_type == TensorProto::UINT8;
+}
+
+bool HasBytes(NodeContext& node, size_t i) { return IsByteType(node.InValue(i).data_type); }
+
+void RequireQuantizedType(NodeContext& node, int data_type) {
+  const bool whole =
+      IsByteType(data_type) || data_type == TensorProto::INT16 || data_type == TensorProto::INT32;
+  if (!whole && !NarrowRange(data_type))
+    node.Refuse(fmt::format("quantized elements of type {}", DataTypeName(data_type)));
+}
+
+Variable ScaleIn(NodeContext& node, size_t i) {
+  return node.Cast(StepIn(node, i), DType::kFloat32);
+}
+
+Variable ZeroPointIn(NodeContext& node, size_t i) {
+  return node.HasInput(i) ? StepIn(node, i) : Variable();
+}
+
+void AddSlot(SlotList& slots, const std::string& name, const Variable& var) {
+  if (var) slots.push_back({name, {var.name()}});
+}
+
+Variable Quantized(NodeContext& node, const Variable& x, const Affine& affine, int data_type,
+                   AttrList attrs) {
+  RequireQuantizedType(node, data_type);
+  attrs.push_back({"out_dtype", static_cast<int32_t>(*HoldingDType(data_type))});
+  if (const std::optional<Range> range = NarrowRange(data_type)) {
+    attrs.push_back({"qmin", range->least});
+    attrs.push_back({"qmax", range->most});
+  }
+  SlotList inputs = {{"X", {x.name()}}, {"Scale", {affine.scale.name()}}};
+  AddSlot(inputs, "ZeroPoint", affine.zero_point);
+  return node.Make("affine_quantize", std::move(inputs), std::move(attrs));
+}
+
+Variable Dequantized(NodeContext& node, const Variable& x, const Affine& affine, DType dtype,
+                     AttrList attrs) {
+  if (affine.scale.dtype() != dtype) attrs.push_back({"out_dtype", static_cast<int32_t>(dtype)});
+  SlotList inputs = {{"X", {x.name()}}, {"Scale", {affine.scale.name()}}};
+  AddSlot(inputs, "ZeroPoint", affine.zero_point);
+  return node.Make("affine_dequantize", std::move(inputs), std::move(attrs));
+}
+
+Variable RealIn(NodeContext& node, size_t i, DType dtype) {
+  RequireQuantizedType(node, node.InValue(i).data_type);
+  return Dequantized(node, node.In(i), {ScaleIn(node, i + 1), ZeroPointIn(node, i + 2)}, dtype);
+}
+
+void SetQuantized(NodeContext& node, size_t i, const Variable& y, int data_type, bool scalar) {
+  node.SetValue(i, {.var = y, .data_type = data_type, .scalar = scalar});
+}
+
+DynamicBytes QuantizedByRange(NodeContext& node, const Variable& x) {
+  const Variable least = Min(node.Unary("reduce_min", x, {{"reduce_all", true}}), 0.0);
+  const Variable most = Max(node.Unary("reduce_max", x, {{"reduce_all", true}}), 0.0);
+  const Variable range = (most - least) / 255.0;
+  // If all elements are 0, any scale will do.
+  const Variable scale = range + node.Cast(Equal(range, ZerosLike(range)), x.dtype());
+  const Variable zero = Quantized(node, -least, {scale, {}}, TensorProto::UINT8);
+  return {Quantized(node, x, {scale, zero}, TensorProto::UINT8), {scale, zero}};
+}
+
+namespace {
+
+// The attrs of several scales or zero points (inputs 1 and 2): one for each index of `axis` or,
+// with block_size, for each block along it.
+AttrList StepAttrs(NodeContext& node) {
+  const int64_t axis = node.Int("axis", 1), block = node.Int("block_size", 0);
+  const int rank = node.rank(0);
+  bool several = false;
+  for (size_t i = 1; i <= 2; ++i) {
+    if (!node.HasInput(i)) continue;
+    const Shape shape = node.shape(i);
+    const bool one = shape.IsKnown() && shape.numel() == 1;
+    several = several || !one;
+    node.Require(one || (block == 0 ? shape.rank() <= 1 : shape.rank() == rank),
+                 "a scale or zero point must be one number, a vector, or of the rank of x with "
+                 "attribute block_size");
+  }
+  node.Require(block >= 0, "attribute block_size must not be negative");
+  if (!several || rank == 0) return {};
+  AttrList attrs = {{"axis", node.Axis(axis, rank)}};
+  if (block > 0) attrs.push_back({"block_size", block});
+  return attrs;
+}
+
+// --- small floats, which are rounded by an op of their own ---
 
 // Input i, a scale or zero point, in a shape that broadcasts to x: one element, one for each index
 // of `axis` or, with a block size, one for each block of elements along it.
 Variable Stretched(NodeContext& node, size_t i, const Shape& x, int64_t axis, int64_t block) {
-  const Variable v = node.In(i);
+  const Variable v = StepIn(node, i);
   const int rank = node.rank(i);
-  if (rank == 0 || (v.shape().IsKnown() && v.shape().numel() == 1)) return node.Reshape(v, {1});
+  if (v.shape() == Shape{1}) return v;
   const int32_t at = node.Axis(axis, x.rank());
   if (rank == 1 && block == 0) {
     std::vector<int64_t> shape(static_cast<size_t>(x.rank()), 1);
     shape[static_cast<size_t>(at)] = -1;
     return node.Reshape(v, shape);
   }
-  node.Require(block > 0 && rank == x.rank(),
-               "a scale or zero point must be one number, a vector, or of the rank of x with "
-               "attribute block_size");
   if (!v.shape().IsKnown() || x[at] < 0) node.Refuse("blocks of an unknown number");
   Shape wide = v.shape(), joined = v.shape();
   wide.Append(block);
@@ -77,25 +167,26 @@ Variable Stretched(NodeContext& node, size_t i, const Shape& x, int64_t axis, in
   return joined[at] == x[at] ? each : SliceOf(node, each, at, 0, x[at]);
 }
 
-// The rounded x in floats, plus a zero point, clamped to the range of `data_type` and stored in
-// its dtype.
-Variable Saturated(NodeContext& node, const Variable& x, const Variable& zero_point,
-                   int data_type) {
-  const Range range = RangeOf(node, data_type);
-  // 16-bit floats cannot represent halves exactly.
-  const DType wide = IsHalf(x.dtype()) ? DType::kFloat32 : x.dtype();
-  Variable y = node.Cast(RoundedToEven(node, node.Cast(x, wide)), DType::kFloat64);
-  if (zero_point) y = y + node.Cast(zero_point, DType::kFloat64);
-  y = Max(Min(y, range.most), range.least);
-  return node.Cast(y, *HoldingDType(data_type));
+void QuantizeToFloats(NodeContext& node, const Variable& x, DType dtype, int data_type,
+                      bool saturate) {
+  const int64_t axis = node.Int("axis", 1), block = node.Int("block_size", 0);
+  Variable y = x / node.Cast(Stretched(node, 1, x.shape(), axis, block), dtype);
+  if (node.HasInput(2)) y = y + node.Cast(Stretched(node, 2, x.shape(), axis, block), dtype);
+  SetQuantized(node, 0, RoundedToFormat(node, y, data_type, saturate), data_type, node.IsScalar(0));
 }
 
-void SetQuantized(NodeContext& node, size_t i, const Variable& y, int data_type, bool scalar) {
-  node.SetValue(i, {.var = y, .data_type = data_type, .scalar = scalar});
+Variable DequantizedFloats(NodeContext& node) {
+  const int64_t axis = node.Int("axis", 1), block = node.Int("block_size", 0);
+  const Shape shape = node.In(0).shape();
+  Variable x = node.Cast(node.In(0), DType::kFloat32);
+  if (node.HasInput(2)) x = x - node.Cast(Stretched(node, 2, shape, axis, block), DType::kFloat32);
+  const Variable scale = Stretched(node, 1, shape, axis, block);
+  return node.Cast(x, scale.dtype()) * scale;
 }
+
+// --- importers ---
 
 void ImportQuantize(NodeContext& node) {
-  const int64_t axis = node.Int("axis", 1), block = node.Int("block_size", 0);
   const bool saturate = node.Flag("saturate", true);  // of 8-bit floats
   const auto precision = node.Int32("precision", 0);
   const auto wanted = node.Int32("output_dtype", 0);
@@ -104,176 +195,46 @@ void ImportQuantize(NodeContext& node) {
   node.Require(wanted == 0 || wanted == data_type,
                "attribute output_dtype must be the type of y_zero_point");
   const bool to_floats = !FloatFormat(data_type).empty();
-  if (!to_floats) RangeOf(node, data_type);
+  if (!to_floats) RequireQuantizedType(node, data_type);
   DType dtype = precision == 0 ? node.dtype(1) : FromDataType(precision).value_or(DType::kFloat32);
   node.Require(IsFloating(node.dtype(1)) || IsInteger(node.dtype(1)), "the scale must be numbers");
   // For int32, the exact quotient is rounded.
   if (!IsFloating(dtype)) dtype = DType::kFloat64;
+  AttrList attrs = StepAttrs(node);
   const Variable x = node.Cast(node.In(0), dtype);
-  const Shape& shape = x.shape();
-  const Variable scale = node.Cast(Stretched(node, 1, shape, axis, block), dtype);
-  Variable zero_point;
-  if (node.HasInput(2)) zero_point = Stretched(node, 2, shape, axis, block);
-  if (to_floats) {
-    const Variable y = x / scale;
-    const Variable shifted = zero_point ? y + node.Cast(zero_point, dtype) : y;
-    return SetQuantized(node, 0, RoundedToFormat(node, shifted, data_type, saturate), data_type,
-                        node.IsScalar(0));
-  }
-  SetQuantized(node, 0, Saturated(node, x / scale, zero_point, data_type), data_type,
+  if (to_floats) return QuantizeToFloats(node, x, dtype, data_type, saturate);
+  if (IsHalf(dtype)) attrs.push_back({"quotient_dtype", static_cast<int32_t>(dtype)});
+  // A float64 scale is exact for every type.
+  Affine affine = {node.Cast(StepIn(node, 1), dtype), ZeroPointIn(node, 2)};
+  if (IsHalf(dtype)) affine.scale = node.Cast(affine.scale, DType::kFloat32);
+  SetQuantized(node, 0, Quantized(node, x, affine, data_type, std::move(attrs)), data_type,
                node.IsScalar(0));
 }
 
 void ImportDequantize(NodeContext& node) {
-  const int64_t axis = node.Int("axis", 1), block = node.Int("block_size", 0);
   const auto wanted = node.Int32("output_dtype", 0);
-  const bool of_floats = !FloatFormat(node.InValue(0).data_type).empty();
-  if (!of_floats) RangeOf(node, node.InValue(0).data_type);
-  const DType exact = of_floats ? DType::kFloat32 : DType::kInt64;
-  const Shape shape = node.In(0).shape();
-  Variable x = node.Cast(node.In(0), exact);
-  if (node.HasInput(2)) x = x - node.Cast(Stretched(node, 2, shape, axis, block), exact);
-  const Variable scale = Stretched(node, 1, shape, axis, block);
-  const Variable y = node.Cast(x, scale.dtype()) * scale;
   const std::optional<DType> dtype = wanted == 0 ? node.InValue(1).dtype() : FromDataType(wanted);
   node.Require(dtype && IsFloating(*dtype), "attribute output_dtype must be a type of floats");
-  node.SetValue(
-      0,
-      {.var = node.Cast(y, *dtype), .data_type = ToDataType(*dtype), .scalar = node.IsScalar(0)});
+  AttrList attrs = StepAttrs(node);
+  Variable y;
+  if (!FloatFormat(node.InValue(0).data_type).empty()) {
+    y = node.Cast(DequantizedFloats(node), *dtype);
+  } else {
+    RequireQuantizedType(node, node.InValue(0).data_type);
+    const Variable scale = StepIn(node, 1);
+    const Affine affine = {IsFloating(scale.dtype()) ? scale : node.Cast(scale, DType::kFloat64),
+                           ZeroPointIn(node, 2)};
+    y = Dequantized(node, node.In(0), affine, *dtype, std::move(attrs));
+  }
+  node.SetValue(0, {.var = y, .data_type = ToDataType(*dtype), .scalar = node.IsScalar(0)});
 }
 
 // The range of x, extended to 0, in 255 steps.
 void ImportDynamicQuantize(NodeContext& node) {
-  const Variable x = node.In(0);
-  const Variable least = Min(node.Unary("reduce_min", x, {{"reduce_all", true}}), 0.0);
-  const Variable most = Max(node.Unary("reduce_max", x, {{"reduce_all", true}}), 0.0);
-  const Variable range = (most - least) / 255.0;
-  // If all elements are 0, any scale will do.
-  const Variable scale = range + node.Cast(Equal(range, ZerosLike(range)), x.dtype());
-  const Variable zero_point = Saturated(node, -least / scale, {}, TensorProto::UINT8);
-  SetQuantized(node, 0, Saturated(node, x / scale, zero_point, TensorProto::UINT8),
-               TensorProto::UINT8, node.IsScalar(0));
-  node.Set(1, scale, true);
-  SetQuantized(node, 2, zero_point, TensorProto::UINT8, true);
-}
-
-// Inputs A, its scale and zero point, the same of B, scale and zero point of the result.
-void SetQuantizedPair(NodeContext& node, Variable (*combine)(const Variable&, const Variable&)) {
-  const auto real = [&](size_t i) {
-    RangeOf(node, node.InValue(i).data_type);
-    Variable x = node.Cast(node.In(i), DType::kFloat64);
-    if (node.HasInput(i + 2)) x = x - node.Cast(node.In(i + 2), DType::kFloat64);
-    return x * node.Cast(node.In(i + 1), DType::kFloat64);
-  };
-  const Variable y = combine(real(0), real(3)) / node.Cast(node.In(6), DType::kFloat64);
-  const int data_type = node.InValue(0).data_type;
-  const Variable zero_point = node.HasInput(7) ? node.In(7) : Variable();
-  SetQuantized(node, 0, Saturated(node, y, zero_point, data_type), data_type, false);
-}
-
-void ImportQLinearAdd(NodeContext& node) {
-  SetQuantizedPair(node, [](const Variable& a, const Variable& b) { return a + b; });
-}
-
-void ImportQLinearMul(NodeContext& node) {
-  SetQuantizedPair(node, [](const Variable& a, const Variable& b) { return a * b; });
-}
-
-// --- products ---
-
-// A scale or zero point of the rows of A: a vector becomes a column.
-Variable OfRows(NodeContext& node, size_t i) {
-  const Variable v = node.In(i);
-  const bool one = v.shape().IsKnown() && v.shape().numel() == 1;
-  return node.rank(i) == 1 && !one ? node.Reshape(v, {-1, 1}) : v;
-}
-
-// Operand `i` minus its zero point.
-Variable Centred(NodeContext& node, size_t i, const Variable& zero_point, DType dtype) {
-  RangeOf(node, node.InValue(i).data_type);
-  const Variable x = node.Cast(node.In(i), dtype);
-  return zero_point ? x - node.Cast(zero_point, dtype) : x;
-}
-
-void ImportMatMulInteger(NodeContext& node) {
-  Variable a_zero, b_zero;
-  if (node.HasInput(2)) a_zero = OfRows(node, 2);
-  if (node.HasInput(3)) b_zero = node.In(3);
-  const Variable a = Centred(node, 0, a_zero, DType::kInt32);
-  const Variable b = Centred(node, 1, b_zero, DType::kInt32);
-  node.Set(0, node.Binary("matmul_v2", a, b), node.rank(0) == 1 && node.rank(1) == 1);
-}
-
-Variable Double(NodeContext& node, const Variable& x) { return node.Cast(x, DType::kFloat64); }
-
-// Inputs a, its scale and zero point, b, its scale and zero point, scale and zero point of y.
-void ImportQLinearMatMul(NodeContext& node) {
-  const Variable a = Centred(node, 0, OfRows(node, 2), DType::kInt32);
-  const Variable b = Centred(node, 3, node.In(5), DType::kInt32);
-  const Variable product = Double(node, node.Binary("matmul_v2", a, b));
-  const Variable scale =
-      Double(node, OfRows(node, 1)) * Double(node, node.In(4)) / Double(node, OfRows(node, 6));
-  const int data_type = node.InValue(7).data_type;
-  SetQuantized(node, 0, Saturated(node, product * scale, OfRows(node, 7), data_type), data_type,
-               node.rank(0) == 1 && node.rank(3) == 1);
-}
-
-// --- convolutions ---
-
-// The convolution of integers in float64, which is exact.
-Variable Convolved(NodeContext& node, Variable x, Variable w) {
-  const int rank = x.shape().rank();
-  node.Require(rank >= 3 && w.shape().rank() == rank, "x and w must have one rank of 3 or more");
-  if (rank > 5) node.Refuse("a convolution over more than three axes");
-  if (!w.shape().IsKnown()) node.Refuse("filters of unknown shape");
-  Windows windows = WindowsOf(node, x.shape(), {w.shape().begin() + 2, w.shape().end()});
-  const auto group = node.Int32("group", 1);
-  if (rank == 3) {
-    x = WithHeight(node, x);
-    w = WithHeight(node, w);
-    windows = WithHeight(windows);
-  }
-  const Variable y =
-      node.Make(rank == 5 ? "conv3d" : "conv2d", {{"Input", {x.name()}}, {"Filter", {w.name()}}},
-                {{"strides", ToInt32(windows.strides, "a window")},
-                 {"paddings", Interleaved(windows.before, windows.after)},
-                 {"padding_algorithm", std::string(windows.same ? "SAME" : "EXPLICIT")},
-                 {"dilations", ToInt32(windows.dilations, "a window")},
-                 {"groups", group}},
-                "Output");
-  return rank == 3 ? WithoutHeight(node, y) : y;
-}
-
-// A scale or zero point of filters, for dimension `axis` of a tensor of that rank.
-Variable OfFilters(NodeContext& node, size_t i, int rank, int axis) {
-  const Variable v = node.In(i);
-  if (v.shape().IsKnown() && v.shape().numel() == 1) return node.Reshape(v, {1});
-  std::vector<int64_t> shape(static_cast<size_t>(rank), 1);
-  shape[static_cast<size_t>(axis)] = -1;
-  return node.Reshape(v, shape);
-}
-
-void ImportConvInteger(NodeContext& node) {
-  Variable x_zero, w_zero;
-  if (node.HasInput(2)) x_zero = node.In(2);
-  if (node.HasInput(3)) w_zero = OfFilters(node, 3, node.rank(1), 0);
-  const Variable y = Convolved(node, Centred(node, 0, x_zero, DType::kFloat64),
-                               Centred(node, 1, w_zero, DType::kFloat64));
-  node.Set(0, node.Cast(y, DType::kInt32));
-}
-
-// Inputs x, its scale and zero point, w, its scale and zero point, scale and zero point of y, and a
-// bias of scale x_scale w_scale.
-void ImportQLinearConv(NodeContext& node) {
-  const int rank = node.rank(0);
-  const Variable x = Centred(node, 0, node.In(2), DType::kFloat64);
-  const Variable w = Centred(node, 3, OfFilters(node, 5, rank, 0), DType::kFloat64);
-  Variable y = Convolved(node, x, w);
-  if (node.HasInput(8)) y = y + Double(node, OfFilters(node, 8, rank, 1));
-  const Variable scale = Double(node, node.In(1)) * Double(node, OfFilters(node, 4, rank, 1)) /
-                         Double(node, node.In(6));
-  const int data_type = node.InValue(7).data_type;
-  SetQuantized(node, 0, Saturated(node, y * scale, node.In(7), data_type), data_type, false);
+  const DynamicBytes y = QuantizedByRange(node, node.In(0));
+  SetQuantized(node, 0, y.numbers, TensorProto::UINT8, node.IsScalar(0));
+  node.Set(1, y.affine.scale, true);
+  SetQuantized(node, 2, y.affine.zero_point, TensorProto::UINT8, true);
 }
 
 }  // namespace
@@ -290,23 +251,17 @@ void AddQuantizeImporters(NodeImporters& importers) {
                    .composed = import == ImportDequantize || import == ImportDynamicQuantize,
                    .domain = domain});
   };
-  add("QuantizeLinear", "n T T?", ImportQuantize, "elementwise_div, round, cast; round_to_format");
-  add("DequantizeLinear", "T T T?", ImportDequantize, "elementwise_sub, elementwise_mul");
-  add("DynamicQuantizeLinear", "f", ImportDynamicQuantize, "reduce_min, reduce_max, round, cast");
-  add("MatMulInteger", "i1+ i1+ i? i?", ImportMatMulInteger, "elementwise_sub, matmul_v2");
-  add("QLinearMatMul", "i1+ f i i1+ f i f i", ImportQLinearMatMul,
-      "elementwise_sub, matmul_v2, round");
-  add("ConvInteger", "i3+ i3+ i? i0-1?", ImportConvInteger, "elementwise_sub, conv2d; conv3d");
-  add("QLinearConv", "i3+ f i i3+ f0-1 i0-1 f i i1?", ImportQLinearConv,
-      "elementwise_sub, conv2d, round; conv3d");
   const char* microsoft = "com.microsoft";
-  add("QuantizeLinear", "n f i?", ImportQuantize, "elementwise_div, round, cast", microsoft);
-  add("DequantizeLinear", "i f i?", ImportDequantize, "elementwise_sub, elementwise_mul",
-      microsoft);
-  add("QLinearAdd", "i f i? i f i? f i?", ImportQLinearAdd,
-      "elementwise_sub, elementwise_add, round", microsoft);
-  add("QLinearMul", "i f i? i f i? f i?", ImportQLinearMul,
-      "elementwise_sub, elementwise_mul, round", microsoft);
+  const char* quantize = "affine_quantize; round_to_format";
+  const char* dequantize = "affine_dequantize; elementwise_mul";
+  add("QuantizeLinear", "n T T?", ImportQuantize, quantize);
+  add("DequantizeLinear", "T T T?", ImportDequantize, dequantize);
+  add("DynamicQuantizeLinear", "f", ImportDynamicQuantize,
+      "reduce_min, reduce_max, affine_quantize");
+  add("QuantizeLinear", "n f i?", ImportQuantize, "affine_quantize", microsoft);
+  add("DequantizeLinear", "i f i?", ImportDequantize, "affine_dequantize", microsoft);
+  AddQuantizedConvImporters(importers);
+  AddQuantizedElementImporters(importers);
 }
 
 }  // namespace coracle::onnx

@@ -2,10 +2,13 @@
 
 #include <coracle/convert/onnx/import/families.h>
 #include <coracle/convert/onnx/import/indices.h>
+#include <coracle/convert/onnx/import/quantize.h>
 #include <coracle/convert/onnx/import/rnn_spec.h>
 #include <coracle/operators/operators.h>
+#include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace coracle::onnx {
 namespace {
@@ -113,6 +116,39 @@ void ImportLstm(NodeContext& node) {
   ImportByStep(node, spec, {.couples = couples});
 }
 
+// X and the states are rounded to 8 bits like DynamicQuantizeLinear: X at once, a state in each
+// step. Inputs 8 to 11: scale and zero point of W, then of R, [D] or [D, 4 H].
+void ImportDynamicQuantizeLstm(NodeContext& node) {
+  for (size_t i : {1, 2}) {
+    const DType dtype = node.InValue(i).dtype();
+    node.Require(dtype == DType::kInt8 || dtype == DType::kUInt8,
+                 fmt::format("input {} must have integers of 8 bits, got {}", i, ToString(dtype)));
+  }
+  const bool couples = node.Flag("input_forget", false);
+  const RnnSpec spec = ReadRnnSpec(node, 4, {"Sigmoid", "Tanh", "Tanh"});
+  // Made outside of the block of a step.
+  Variable steps[2][4];
+  for (int d = 0; d < spec.directions; ++d) {
+    for (size_t i = 0; i < 4; ++i) {
+      Variable part = OfDirection(node, spec, node.In(8 + i), d);
+      if (part.shape().rank() != 1) part = node.Reshape(part, {-1});
+      steps[d][i] = i % 2 == 0 ? node.Cast(part, DType::kFloat32) : part;
+    }
+  }
+  const auto product = [&](const Variable& x, const Variable& weights, int d, bool of_state) {
+    const DynamicBytes bytes = QuantizedByRange(node, x);
+    const size_t at = of_state ? 2 : 0;
+    SlotList slots = {{"X", {bytes.numbers.name()}}, {"Y", {weights.name()}}};
+    AddSlot(slots, "XScale", bytes.affine.scale);
+    AddSlot(slots, "XZeroPoint", bytes.affine.zero_point);
+    AddSlot(slots, "YScale", steps[d][at]);
+    AddSlot(slots, "YZeroPoint", steps[d][at + 1]);
+    return node.Make("quantized_matmul", std::move(slots),
+                     {{"trans_y", true}, {"out_dtype", static_cast<int32_t>(DType::kFloat32)}});
+  };
+  ImportByStep(node, spec, {.couples = couples, .product = product});
+}
+
 void ImportGru(NodeContext& node) {
   const std::vector<std::string> usual = {"Sigmoid", "Tanh"};
   const bool linear = node.Int("linear_before_reset", 0) != 0;
@@ -138,6 +174,12 @@ void AddRnnImporters(NodeImporters& importers) {
                  .import = ImportLstm,
                  .maps_to = "rnn; recurrent",
                  .composed = true});
+  importers.Add({.op_type = "DynamicQuantizeLSTM",
+                 .since = 1,
+                 .takes = "f3 i3 i3 f2? i1? f3? f3? f2? f1-2 i1-2 f1-2 i1-2",
+                 .import = ImportDynamicQuantizeLstm,
+                 .maps_to = "recurrent, affine_quantize, quantized_matmul",
+                 .domain = "com.microsoft"});
   importers.Add({.op_type = "GRU",
                  .since = 1,
                  .takes = "f3 f3 f3 f2? i1? f3?",

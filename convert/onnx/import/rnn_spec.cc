@@ -82,6 +82,10 @@ void ReadInputs(NodeContext& node, RnnSpec& spec, int states) {
   node.Require(
       spec.x.shape().rank() == 3 && spec.w.shape().rank() == 3 && spec.r.shape().rank() == 3,
       "X, W and R must have three dimensions");
+  if (node.op_type() == "DynamicQuantizeLSTM") {  // has W and R transposed
+    spec.w = node.Transpose(spec.w, {0, 2, 1});
+    spec.r = node.Transpose(spec.r, {0, 2, 1});
+  }
   if (spec.batch_first) spec.x = node.Transpose(spec.x, {1, 0, 2});
   if (spec.hidden == 0) spec.hidden = spec.r.shape()[2];
   if (spec.hidden < 0) node.RefuseUnknown("the hidden size", "the shapes of the cell's parts");
@@ -125,7 +129,8 @@ RnnSpec ReadRnnSpec(NodeContext& node, int gates, const std::vector<std::string>
       node.OneOf("direction", "forward", {"forward", "reverse", "bidirectional"});
   spec.directions = direction == "bidirectional" ? 2 : 1;
   spec.reverse = direction == "reverse";
-  spec.batch_first = node.opset() >= 14 && node.Flag("layout", false);
+  const bool has_layout = node.row().domain.empty() && node.opset() >= 14;
+  spec.batch_first = has_layout && node.Flag("layout", false);
   spec.hidden = node.Int("hidden_size", 0);
   node.Require(spec.hidden >= 0, "attribute hidden_size must be positive");
   spec.clip = node.Float("clip", 0.0f);

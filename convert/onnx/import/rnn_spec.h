@@ -3,6 +3,7 @@
 
 #include <coracle/convert/onnx/import/node_context.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -52,10 +53,15 @@ Variable OfDirection(NodeContext& node, const RnnSpec& spec, const Variable& x, 
 void SetRnnOutputs(NodeContext& node, const RnnSpec& spec, const Variable& y,
                    const std::vector<Variable>& last);
 
+// x by the transposed weights of a direction: W, or R if `of_state`.
+using RnnProduct = std::function<Variable(const Variable& x, const Variable& weights, int direction,
+                                          bool of_state)>;
+
 // The cell as single ops, one step at a time.
 struct RnnCell {
   bool couples = false;              // LSTM: attribute input_forget
   bool linear_before_reset = false;  // GRU
+  RnnProduct product = {};           // LSTM: replaces the products of matrices
 };
 void ImportByStep(NodeContext& node, const RnnSpec& spec, const RnnCell& cell);
 

@@ -77,10 +77,15 @@ class Cell {
     return Activated(node_, spec_, spec_.Activation(direction_, i), x);
   }
 
+  Variable OfState(const Variable& h) const {
+    return cell_.product ? cell_.product(h, weights_.r, direction_, true)
+                         : node_.Binary("matmul_v2", h, weights_.r);
+  }
+
   // Gates i, o, f, c; peepholes i, o, f.
   Vars Lstm(const Variable& x, const Vars& before) const {
     const Variable h = before[0], c = before[1];
-    const Variable gates = x + node_.Binary("matmul_v2", h, weights_.r);
+    const Variable gates = x + OfState(h);
     Variable i = Part(gates, 0), o = Part(gates, 1), f = Part(gates, 2);
     if (!weights_.peepholes.empty()) i = i + weights_.peepholes[0] * c;
     i = Act(0, i);
@@ -173,10 +178,12 @@ class Stepper {
       weights_.r = node_.Transpose(SliceOf(node_, r, 0, 0, 2 * n), {1, 0});
       weights_.r_candidate = node_.Transpose(SliceOf(node_, r, 0, 2 * n, 3 * n), {1, 0});
     } else {
-      weights_.r = node_.Transpose(r, {1, 0});
+      weights_.r = cell_.product ? r : node_.Transpose(r, {1, 0});
     }
-    projected_ = node_.Make("matmul_v2", {{"X", {spec_.x.name()}}, {"Y", {w.name()}}},
-                            {{"trans_x", false}, {"trans_y", true}});
+    projected_ = cell_.product
+                     ? cell_.product(spec_.x, w, direction_, false)
+                     : node_.Make("matmul_v2", {{"X", {spec_.x.name()}}, {"Y", {w.name()}}},
+                                  {{"trans_x", false}, {"trans_y", true}});
     if (spec_.b) {
       const Variable b = OfDirection(spec_.b);
       const int64_t rows = spec_.gates * spec_.hidden;
