@@ -143,6 +143,7 @@ const std::vector<Case>& Activations() {
                                           {"tanh", {}},
                                           {"gelu", {}},
                                           {"gelu", {{"approximate", true}}},
+                                          {"clip", {{"min", 0.0f}, {"max", 0.25f}}},
                                           {"clip", {{"min", -0.5f}, {"max", 0.25f}}}};
   return cases;
 }
