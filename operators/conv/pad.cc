@@ -238,7 +238,7 @@ void AddPadOps(OpRegistry& ops, const PadType& t) {
       .Rows(EachBatchRow, kEachBatchRow)
       .Infer([n = t.axes](InferContext& ctx) { ctx.SetOutput("Out", PadOut(ctx, n)); })
       .GradientOp({"X", "Paddings"})
-      .Reference<float, double, int32_t, int64_t>(
+      .Reference<float, double, int32_t, int64_t, int8_t, uint8_t>(
           [value = t.value]<class T>(const PrepareContext& ctx) { return Pad<T>(ctx, value); });
   OpDef grad(t.type + "_grad");
   grad.Doc("Gradient of " + t.type +

@@ -16,6 +16,7 @@
 #include <cmath>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 namespace coracle::elementwise_op {
 
@@ -172,8 +173,34 @@ Kernel ElementwiseReference(const PrepareContext& ctx) {
   };
 }
 
+// Maxima and minima of bytes: loops that compilers vectorise.
+template <class F, class T>
+Kernel ByteExtrema(const PrepareContext& ctx) {
+  return [o = OperandsOf(ctx)](Workspace& ws) {
+    const T *x = ws.Data<const T>(o.x), *y = ws.Data<const T>(o.y);
+    T* out = ws.Data<T>(o.out);
+    const bool x_repeats = o.nest.x_repeats(), y_repeats = o.nest.y_repeats();
+    ParallelFor(o.nest.numel, 131072, [&](int64_t begin, int64_t end) {
+      ForEachRow(o.nest, begin, end, [&](int64_t xo, int64_t yo, int64_t oo, int64_t count) {
+        const T *a = x + xo, *b = y + yo, one = x_repeats ? *a : *b;
+        T* to = out + oo;
+        if (x_repeats) std::swap(a, b);
+        if (x_repeats || y_repeats) {
+          for (int64_t i = 0; i < count; ++i) to[i] = F::template Apply<T>(a[i], one);
+        } else {
+          for (int64_t i = 0; i < count; ++i) to[i] = F::template Apply<T>(a[i], b[i]);
+        }
+      });
+    });
+  };
+}
+
 template <class F>
 Kernel ElementwiseFast(const PrepareContext& ctx) {
+  if constexpr (std::is_same_v<F, Max> || std::is_same_v<F, Min>) {
+    if (ctx.Input("X").dtype == DType::kInt8) return ByteExtrema<F, int8_t>(ctx);
+    if (ctx.Input("X").dtype == DType::kUInt8) return ByteExtrema<F, uint8_t>(ctx);
+  }
   if (ctx.Input("X").dtype != DType::kFloat32 || MixesDTypes(ctx)) return {};
   Operands operands = OperandsOf(ctx);
   const simd::Form form = operands.nest.x_repeats()   ? simd::Form::kScalarVector

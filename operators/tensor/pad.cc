@@ -101,7 +101,8 @@ void Register(OpRegistry& ops) {
               .Axes("paddings", AxesAttr::kPairs)
               .Infer(InferPad)
               .Gradient(PadGradient)
-              .Reference(Pad<float>, Pad<double>, Pad<int32_t>, Pad<int64_t>));
+              .Reference(Pad<float>, Pad<double>, Pad<int32_t>, Pad<int64_t>, Pad<int8_t>,
+                         Pad<uint8_t>));
   ops.Add(OpDef("pad_constant_like")
               .Doc("Out = Y with pad_value after it along each dimension, up to the shape of X.")
               .Constraint("C1", "Y must have X's dtype")
@@ -115,7 +116,8 @@ void Register(OpRegistry& ops) {
               .Infer(InferPadConstantLike)
               .Gradient(PadConstantLikeGradient)
               .Reference(PadConstantLike<float>, PadConstantLike<double>, PadConstantLike<int32_t>,
-                         PadConstantLike<int64_t>));
+                         PadConstantLike<int64_t>, PadConstantLike<int8_t>,
+                         PadConstantLike<uint8_t>));
 }
 
 }  // namespace coracle::pad_op

@@ -65,4 +65,16 @@ TEST(Pad2d, Constraints) {
       .ExpectError("pad2d_grad.C5");
 }
 
+TEST(Pad2d, Bytes) {
+  const std::vector<int32_t> left = {0, 0, 1, 0};
+  for (const DType dtype : {DType::kInt8, DType::kUInt8}) {
+    OpTest("pad2d")
+        .Attr("paddings", left)
+        .Attr("pad_value", 9.f)
+        .IntInput("X", {1, 1, 2, 1}, {1, 127}, dtype)
+        .Expect("Out", {1, 1, 2, 2}, {9, 1, 9, 127})
+        .ExpectDType("Out", dtype);
+  }
+}
+
 }  // namespace coracle::pad2d_test

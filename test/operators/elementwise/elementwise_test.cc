@@ -3,9 +3,11 @@
 #include <coracle/test/op_test.h>
 #include <coracle/test/operators/gradient_of.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <random>
 
 namespace coracle::elementwise_test {
 
@@ -309,6 +311,41 @@ TEST(Elementwise, GradientInAProgramThatNobodyHasVerified) {
                 {{"axis", std::numeric_limits<int32_t>::max()}});
   root.AppendOp("mean", {{"X", {"sum"}}}, {{"Out", {"loss"}}});
   EXPECT_THROW(AppendBackward(Variable::Of(root, "loss"), {.parameter_list = {"y"}}), Error);
+}
+
+// Maxima and minima of bytes have loops of their own: of two tensors, and of one with a number or
+// with a number for each row, on either side.
+TEST(Elementwise, ExtremaOfBytes) {
+  std::mt19937 random(3);
+  const auto drawn = [&](const Shape& shape) {
+    std::vector<int64_t> values(static_cast<size_t>(shape.numel()));
+    for (int64_t& v : values) v = static_cast<int64_t>(random() % 128) - 64;
+    return values;
+  };
+  const Shape whole = {3, 71};
+  for (const bool is_signed : {true, false}) {
+    for (const Shape& shape : {whole, Shape{1}, Shape{3, 1}, Shape{71}}) {
+      for (const bool swapped : {false, true}) {
+        std::vector<int64_t> a = drawn(whole), b = drawn(shape);
+        for (int64_t i = 0; !is_signed && i < whole.numel(); ++i) a[static_cast<size_t>(i)] += 150;
+        for (int64_t i = 0; !is_signed && i < shape.numel(); ++i) b[static_cast<size_t>(i)] += 150;
+        std::vector<double> most, least;
+        for (int64_t i = 0; i < whole.numel(); ++i) {
+          const int64_t at = shape.rank() == 1 ? i % shape[0] : i / (213 / shape.numel());
+          const int64_t x = a[static_cast<size_t>(i)], y = b[static_cast<size_t>(at)];
+          most.push_back(static_cast<double>(std::max(x, y)));
+          least.push_back(static_cast<double>(std::min(x, y)));
+        }
+        const DType dtype = is_signed ? DType::kInt8 : DType::kUInt8;
+        for (const bool max : {true, false}) {
+          OpTest(max ? "elementwise_max" : "elementwise_min")
+              .IntInput("X", swapped ? shape : whole, swapped ? b : a, dtype)
+              .IntInput("Y", swapped ? whole : shape, swapped ? a : b, dtype)
+              .Expect("Out", whole, max ? most : least);
+        }
+      }
+    }
+  }
 }
 
 }  // namespace coracle::elementwise_test

@@ -153,7 +153,7 @@ Case RandomCase(Draw& draw) {
 
 TEST(QuantizedMatmul, RandomCases) {
   Draw draw(1);
-  for (int i = 0; i < 300; ++i) {
+  for (int i = 0; i < 160; ++i) {
     const Case c = RandomCase(draw);
     SCOPED_TRACE(fmt::format("case {}: {} x {} x {} x {}", i, c.batch, c.m, c.k, c.n));
     OpTest test = c.Test();
@@ -216,7 +216,7 @@ Tensor RunFrozen(const Case& c, int runs = 2) {
 
 TEST(QuantizedMatmul, FrozenWeights) {
   Draw draw(2);
-  for (int i = 0; i < 150; ++i) {
+  for (int i = 0; i < 80; ++i) {
     Case c = RandomCase(draw);
     if (i % 10 == 0) {  // several parts for each thread
       c = Case();
@@ -237,7 +237,7 @@ TEST(QuantizedMatmul, FrozenWeights) {
 TEST(QuantizedMatmul, WithoutIntegerProducts) {
   const ScopedIntegerProducts inexact(false);
   Draw draw(3);
-  for (int i = 0; i < 150; ++i) {
+  for (int i = 0; i < 80; ++i) {
     Case c = RandomCase(draw);
     if (i % 10 == 0) {  // several chunks of products
       c = Case();

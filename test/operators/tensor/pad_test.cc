@@ -52,4 +52,25 @@ TEST(PadConstantLike, Constraints) {
       .Input("Y", {2}, {1, 2})
       .ExpectError("pad_constant_like.C2");
 }
+
+// The value is limited to the range of bytes.
+TEST(Pad, Bytes) {
+  const std::vector<int32_t> one_before = {1, 0};
+  OpTest("pad")
+      .Attr("paddings", one_before)
+      .Attr("pad_value", -300.f)
+      .IntInput("X", {2}, {5, -7}, DType::kInt8)
+      .Expect("Out", {3}, {-128, 5, -7})
+      .ExpectDType("Out", DType::kInt8);
+  OpTest("pad")
+      .Attr("paddings", one_before)
+      .Attr("pad_value", 128.f)
+      .IntInput("X", {2}, {0, 255}, DType::kUInt8)
+      .Expect("Out", {3}, {128, 0, 255});
+  OpTest("pad_constant_like")
+      .IntInput("X", {3}, {1, 2, 3}, DType::kUInt8)
+      .IntInput("Y", {2}, {4, 255}, DType::kUInt8)
+      .Expect("Out", {3}, {4, 255, 0});
+}
+
 }  // namespace coracle::pad_test
