@@ -220,9 +220,9 @@ class QuantizedConvInputs {
 };
 
 // Compares one output with the written-out sums. Fast kernels may round to the other side if the
-// value lies near a tie.
+// value lies near a tie: within the rounding errors, which are `relative` to the terms.
 inline void ExpectConv(QuantizedConvInputs& inputs, const QuantizedConvCase& c, const Tensor& out,
-                       bool fast) {
+                       bool fast, double relative = 3e-6) {
   ASSERT_EQ(inputs.out_shape(), out.shape());
   ASSERT_EQ(c.out, out.dtype());
   for (int64_t i = 0; i < out.numel(); ++i) {
@@ -237,7 +237,7 @@ inline void ExpectConv(QuantizedConvInputs& inputs, const QuantizedConvCase& c, 
     double size = 0;
     const double real = inputs.Real(i, &size);
     if (c.out == DType::kFloat32) {
-      ASSERT_NEAR(real, static_cast<double>(out.data<float>()[i]), 3e-6 * (1 + size)) << i;
+      ASSERT_NEAR(real, static_cast<double>(out.data<float>()[i]), relative * (1 + size)) << i;
       continue;
     }
     const double units = real / static_cast<double>(c.out_scale);
@@ -246,7 +246,8 @@ inline void ExpectConv(QuantizedConvInputs& inputs, const QuantizedConvCase& c, 
     const double got = static_cast<double>(IntegerOf(out, i));
     if (right == got) continue;
     const double tie = std::abs(std::abs(units - std::trunc(units)) - 0.5);
-    const double rounding = 3e-6 * (1 + (size + std::abs(real)) / static_cast<double>(c.out_scale));
+    const double rounding =
+        relative * (1 + (size + std::abs(real)) / static_cast<double>(c.out_scale));
     ASSERT_TRUE(fast && std::abs(right - got) == 1 && tie <= rounding)
         << "output " << i << ": " << got << " instead of " << units << " + " << c.out_zero;
   }
