@@ -171,25 +171,37 @@ inline OpTest Valid(const std::string& op, DType out = DType::kUInt8) {
 inline void RunConstraints(const std::string& op) {
   const Tensor one = Tensor::Of<float>({1}, {1}), two = Tensor::Of<float>({2}, {1, 1});
   const Tensor row = Quantized::Filled(DType::kInt8, {3}, 1);
-  Valid(op).TensorInput("Y", row).TensorInput("YScale", one).Attr("axis", 4).ExpectError(".C1");
-  Valid(op).TensorInput("Y", row).TensorInput("YScale", one).Attr("axis", 2).ExpectError(".C2");
+  Valid(op)
+      .TensorInput("Y", row)
+      .TensorInput("YScale", one)
+      .Attr("axis", 4)
+      .ExpectError(op + ".C1");
+  Valid(op)
+      .TensorInput("Y", row)
+      .TensorInput("YScale", one)
+      .Attr("axis", 2)
+      .ExpectError(op + ".C2");
   Valid(op)
       .TensorInput("Y", Quantized::Filled(DType::kInt8, {2}, 1))
       .TensorInput("YScale", one)
-      .ExpectError(".C3");
-  Valid(op).TensorInput("Y", row).TensorInput("YScale", two).ExpectError(".C4");
-  Valid(op).TensorInput("Y", two).TensorInput("YScale", one).Attr("axis", 0).ExpectError(".C4");
+      .ExpectError(op + ".C3");
+  Valid(op).TensorInput("Y", row).TensorInput("YScale", two).ExpectError(op + ".C4");
+  Valid(op)
+      .TensorInput("Y", two)
+      .TensorInput("YScale", one)
+      .Attr("axis", 0)
+      .ExpectError(op + ".C4");
   Valid(op)
       .TensorInput("Y", row)
       .TensorInput("YScale", one)
       .IntInput("YZeroPoint", {1}, {0}, DType::kUInt8)
-      .ExpectError(".C4");
-  Valid(op, DType::kInt32).TensorInput("Y", row).TensorInput("YScale", one).ExpectError(".C5");
+      .ExpectError(op + ".C4");
+  Valid(op, DType::kInt32).TensorInput("Y", row).TensorInput("YScale", one).ExpectError(op + ".C5");
   Valid(op, DType::kFloat32)
       .TensorInput("Y", row)
       .TensorInput("YScale", one)
       .TensorInput("OutScale", one)
-      .ExpectError(".C5");
+      .ExpectError(op + ".C5");
 }
 
 inline void RunEmpty(const std::string& op) {
