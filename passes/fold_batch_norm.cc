@@ -93,6 +93,82 @@ bool IsChannelBias(const Match& m, const Shape& bias, int64_t channels) {
   return true;
 }
 
+// What is left of batch_norm: a factor for each channel, and the new bias.
+struct Affine {
+  std::vector<double> factors;
+  Tensor bias;
+};
+Affine AffineOf(const Matcher& matcher, const Match& m, int64_t channels) {
+  const double epsilon = static_cast<double>(m.op("norm").GetAttr<float>("epsilon", 1e-5f));
+  const std::vector<double> none(static_cast<size_t>(channels));
+  const auto values = [&](const char* name) {
+    if (!m.Has(name)) return none;
+    const Tensor given = matcher.Constant(m[name])->Cast(DType::kFloat64);
+    const std::span<const double> numbers = given.span<double>();
+    return std::vector<double>(numbers.begin(), numbers.end());
+  };
+  const std::vector<double> scale = values("scale"), variance = values("variance");
+  const std::vector<double> mean = values("mean"), shift = values("shift");
+  const std::vector<double> own_bias = values("own_bias"), added = values("bias");
+  Affine affine = {none, Tensor(DType::kFloat64, {channels})};
+  double* new_bias = affine.bias.data<double>();
+  for (size_t c = 0; c < none.size(); ++c) {
+    affine.factors[c] = scale[c] / std::sqrt(variance[c] + epsilon);
+    new_bias[c] = (own_bias[c] + added[c] - mean[c]) * affine.factors[c] + shift[c];
+  }
+  return affine;
+}
+
+void Scale(const bfloat16* from, double factor, int64_t n, bfloat16* to) {
+  const auto rounded = static_cast<float>(factor);
+  for (int64_t i = 0; i < n; ++i) to[i] = bfloat16(static_cast<float>(from[i]) * rounded);
+}
+// Exact except for the last bit, because the factor is rounded too.
+template <class T>
+void Scale(const T* from, double factor, int64_t n, T* to) {
+  const T rounded = static_cast<T>(factor);
+  if constexpr (std::is_same_v<T, float>) {
+    static const simd::BinaryLoop multiply =
+        simd::FindBinary(simd::Binary::kMul, simd::Form::kVectorScalar);
+    constexpr int64_t kLong = 16;
+    if (n >= kLong) return multiply(from, &rounded, to, n);
+  }
+  for (int64_t i = 0; i < n; ++i) to[i] = from[i] * rounded;
+}
+
+// The weight with each element multiplied by the factor of its channel, in place if nothing else
+// uses its memory.
+template <class T>
+Tensor Scaled(const PassContext& context, const std::string& name, const WeightChannels& channels,
+              const std::vector<double>& factors) {
+  const Tensor& w = *context.FrozenValue(name);
+  void* place = context.fetches.count(name) ? nullptr : PlaceOfFrozen(w);
+  Tensor scaled = place ? w : Tensor(w.dtype(), w.shape());
+  if (w.empty()) return scaled;
+  const T* from = w.data<T>();
+  T* to = place ? static_cast<T*>(place) : scaled.data<T>();
+  const int64_t run = channels.inner(), grain = std::max<int64_t>(1, 65536 / run);
+  ParallelFor(w.numel() / run, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin * run; i < end * run; i += run)
+      Scale(from + i, factors[channels.Of(i)], run, to + i);
+  });
+  return scaled;
+}
+
+bool IsFoldable(DType dtype) {
+  return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kBFloat16;
+}
+
+// Whether batch_norm normalises the axis with the channels of the product.
+bool HasPlainProduct(const Match& m, const Shape& w) {
+  const OpDesc& linear = m.op("linear");
+  if (!IsMul(m)) {
+    return w.rank() == 4 && GroupsOf(m) > 0 && w[0] % GroupsOf(m) == 0 &&
+           IsNhwc(linear, "data_format") == IsNhwc(m.op("norm"), "data_layout");
+  }
+  return w.rank() == 2 && linear.GetAttr<int32_t>("x_num_col_dims", 1) == 1;
+}
+
 class BatchNormFolder {
  public:
   BatchNormFolder(ProgramDesc& program, const PassContext& context)
@@ -144,9 +220,6 @@ class BatchNormFolder {
     return flow_.IsTemporary(m["w"]) && DTypeOfSums(m) == DType::kFloat32 &&
            (w.form.HasOneScale() || w.form.axis == axis) && (!IsTransposed(m) || GroupsOf(m) == 1);
   }
-  static bool IsFoldable(DType dtype) {
-    return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kBFloat16;
-  }
   // The dtype of the product and of a bias. The weight may be float32 with bfloat16 sums.
   DType DTypeOfSums(const Match& m) const {
     return program_.Root().FindVarRecursive(m["product"])->dtype();
@@ -156,47 +229,11 @@ class BatchNormFolder {
     return value.dtype() == sums || (sums == DType::kBFloat16 && value.dtype() == DType::kFloat32);
   }
 
-  // Whether batch_norm normalises the axis with the channels of the product.
-  static bool HasPlainProduct(const Match& m, const Shape& w) {
-    const OpDesc& linear = m.op("linear");
-    if (!IsMul(m)) {
-      return w.rank() == 4 && GroupsOf(m) > 0 && w[0] % GroupsOf(m) == 0 &&
-             IsNhwc(linear, "data_format") == IsNhwc(m.op("norm"), "data_layout");
-    }
-    return w.rank() == 2 && linear.GetAttr<int32_t>("x_num_col_dims", 1) == 1;
-  }
-
   void Fold(const Match& m) {
     if (const QuantizedValue* w = quantized_.Find(m["w"])) return FoldIntoScales(m, *w);
     const DType dtype = Value(m, "w").dtype();
     if (dtype == DType::kBFloat16) return FoldAs<bfloat16>(m);
     dtype == DType::kFloat64 ? FoldAs<double>(m) : FoldAs<float>(m);
-  }
-
-  // What is left of batch_norm: a factor for each channel, and the new bias.
-  struct Affine {
-    std::vector<double> factors;
-    Tensor bias;
-  };
-  Affine AffineOf(const Match& m, int64_t channels) const {
-    const double epsilon = static_cast<double>(m.op("norm").GetAttr<float>("epsilon", 1e-5f));
-    const std::vector<double> none(static_cast<size_t>(channels));
-    const auto values = [&](const char* name) {
-      if (!m.Has(name)) return none;
-      const Tensor given = Value(m, name).Cast(DType::kFloat64);
-      const std::span<const double> numbers = given.span<double>();
-      return std::vector<double>(numbers.begin(), numbers.end());
-    };
-    const std::vector<double> scale = values("scale"), variance = values("variance");
-    const std::vector<double> mean = values("mean"), shift = values("shift");
-    const std::vector<double> own_bias = values("own_bias"), added = values("bias");
-    Affine affine = {none, Tensor(DType::kFloat64, {channels})};
-    double* new_bias = affine.bias.data<double>();
-    for (size_t c = 0; c < none.size(); ++c) {
-      affine.factors[c] = scale[c] / std::sqrt(variance[c] + epsilon);
-      new_bias[c] = (own_bias[c] + added[c] - mean[c]) * affine.factors[c] + shift[c];
-    }
-    return affine;
   }
 
   std::string Add(const std::string& of, Tensor value) {
@@ -208,8 +245,8 @@ class BatchNormFolder {
   template <class T>
   void FoldAs(const Match& m) {
     const WeightChannels channels(m, Value(m, "w").shape());
-    const Affine affine = AffineOf(m, channels.count());
-    const std::string weight = Add(m["w"], Scaled<T>(m["w"], channels, affine.factors));
+    const Affine affine = AffineOf(matcher_, m, channels.count());
+    const std::string weight = Add(m["w"], Scaled<T>(context_, m["w"], channels, affine.factors));
     Replace(m, weight, Add(m["shift"], affine.bias.Cast(DTypeOfSums(m))), {});
     context_.ReleaseFrozen(m["w"]);
   }
@@ -217,7 +254,7 @@ class BatchNormFolder {
   // Dequantizes the weight with the scales of batch_norm in its own.
   void FoldIntoScales(const Match& m, const QuantizedValue& w) {
     const int64_t channels = WeightChannels(m, matcher_.Constant(w.integers)->shape()).count();
-    const Affine affine = AffineOf(m, channels);
+    const Affine affine = AffineOf(matcher_, m, channels);
     const bool one = w.form.HasOneScale();
     Tensor scales(DType::kFloat32, {channels}), zeros(w.form.dtype, {channels});
     for (int64_t c = 0; c < channels; ++c) {
@@ -240,41 +277,6 @@ class BatchNormFolder {
     dequantize.SetOutput("Out", {weight});
     Replace(m, weight, Add(m["shift"], affine.bias.Cast(DType::kFloat32)),
             {w.dequantize, &dequantize});
-  }
-
-  // The weight with each element multiplied by the factor of its channel, in place if nothing else
-  // uses its memory.
-  template <class T>
-  Tensor Scaled(const std::string& name, const WeightChannels& channels,
-                const std::vector<double>& factors) {
-    const Tensor& w = *context_.FrozenValue(name);
-    void* place = context_.fetches.count(name) ? nullptr : PlaceOfFrozen(w);
-    Tensor scaled = place ? w : Tensor(w.dtype(), w.shape());
-    if (w.empty()) return scaled;
-    const T* from = w.data<T>();
-    T* to = place ? static_cast<T*>(place) : scaled.data<T>();
-    const int64_t run = channels.inner(), grain = std::max<int64_t>(1, 65536 / run);
-    ParallelFor(w.numel() / run, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin * run; i < end * run; i += run)
-        Scale(from + i, factors[channels.Of(i)], run, to + i);
-    });
-    return scaled;
-  }
-  static void Scale(const bfloat16* from, double factor, int64_t n, bfloat16* to) {
-    const auto rounded = static_cast<float>(factor);
-    for (int64_t i = 0; i < n; ++i) to[i] = bfloat16(static_cast<float>(from[i]) * rounded);
-  }
-  // Exact except for the last bit, because the factor is rounded too.
-  template <class T>
-  static void Scale(const T* from, double factor, int64_t n, T* to) {
-    const T rounded = static_cast<T>(factor);
-    if constexpr (std::is_same_v<T, float>) {
-      static const simd::BinaryLoop multiply =
-          simd::FindBinary(simd::Binary::kMul, simd::Form::kVectorScalar);
-      constexpr int64_t kLong = 16;
-      if (n >= kLong) return multiply(from, &rounded, to, n);
-    }
-    for (int64_t i = 0; i < n; ++i) to[i] = from[i] * rounded;
   }
 
   // An affine_dequantize of the weight, and what replaces it; none for a constant.

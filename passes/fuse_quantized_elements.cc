@@ -87,7 +87,7 @@ std::string QuantizeConcat(QuantizedScene& scene, const OpDesc& op) {
 }
 
 std::string QuantizePool(QuantizedScene& scene, const OpDesc& op) {
-  if (!IsAverage(scene, op)) return "a maximum stays as it is";
+  if (!IsAverage(scene, op)) return "its source is not quantized, or several ops read its result";
   if (!IsPlain(scene, op) || op.Input("X").size() != 1) return "it has other outputs";
   const QuantizedValue* x = scene.IntegersOfOneScale(op.Input("X")[0]);
   if (!x) return "its input is not quantized with one scale";
