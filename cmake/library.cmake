@@ -50,7 +50,7 @@ target_include_directories(coracle_headers INTERFACE
   $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 
 coracle_library(coracle coracle proto base tensor ir op io communication operators passes executor backward
-  clip initializer regularizer optimizer distribute layers edit inspect)
+  clip initializer regularizer optimizer distribute layers edit inspect quantize)
 add_library(coracle::coracle ALIAS coracle)
 target_link_libraries(coracle PUBLIC coracle_headers)
 target_link_libraries(coracle PRIVATE hwy::hwy OpenMP::OpenMP_CXX ${CMAKE_DL_LIBS}

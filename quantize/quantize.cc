@@ -1,0 +1,265 @@
+#include <coracle/framework/base/regex.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/quantize/equalize.h>
+#include <coracle/quantize/measure.h>
+#include <coracle/quantize/quantize.h>
+#include <coracle/quantize/quantized_program.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <optional>
+
+namespace coracle::inline internal {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+
+LayerRules RulesOf(const QuantizeOptions& options) {
+  LayerRules rules;
+  rules.connectors = options.scheme == QuantScheme::kStatic;
+  // ONNX Runtime adds integers; a convolution here adds the integers to its sums.
+  rules.with_sums = options.form == QuantForm::kOnnx;
+  rules.without_weight =
+      options.products_of_activations && options.scheme != QuantScheme::kWeightOnly;
+  return rules;
+}
+
+bool IsFloat(const FloatModel& model, const std::string& name) {
+  const VarDesc* var = model.program.Root().FindVar(name);
+  return var && var->type() == VarType::kLoDTensor && var->dtype() == DType::kFloat32;
+}
+
+void RequireValid(const QuantizeOptions& options) {
+  if (options.weight_bits != 8 && options.weight_bits != 4)
+    ThrowInvalid(fmt::format("weights have 8 or 4 bits, got {}", options.weight_bits));
+  if (options.block_size < 2)
+    ThrowInvalid(fmt::format("a block has at least 2 weights, got {}", options.block_size));
+  if (!(options.percentile > 0.5 && options.percentile <= 1)) {
+    ThrowInvalid(fmt::format("the percentile lies above 0.5 and is at most 1, got {:g}",
+                             options.percentile));
+  }
+}
+
+}  // namespace
+
+// A float program with what is known of it.
+struct Candidate {
+  EqualizationChoice choice;
+  FloatModel model;
+  Calibration calibration;
+};
+
+struct Quantizer::State {
+  QuantizeOptions options;
+  LayerRules rules;
+  const OpRegistry* ops;
+  CalibrationFeeds feeds;
+  std::vector<QuantLayer> products;  // of all candidates: equalisation changes values only
+  Candidate chosen;
+
+  bool NeedsSamples() const {
+    return feeds && (options.scheme == QuantScheme::kStatic || options.correct_bias);
+  }
+  std::vector<std::string> Observed(const FloatModel& model) const;
+  Calibration CalibrateModel(const FloatModel& model) const;
+  void Choose(FloatModel model);
+  QuantizedModel Make(const Candidate& candidate, const std::set<std::string>& in_float,
+                      bool measure) const;
+  void Measure(const Candidate& candidate, const QuantizedParts& parts, const FloatModel& quantized,
+               QuantizedModel* result) const;
+  void Report(const Candidate& candidate, const QuantSelection& selection,
+              const std::vector<LayerParameters>& parameters, QuantizedModel* result) const;
+};
+
+namespace {
+
+// Leaves out the products that match the expression, and those at the ends.
+std::vector<QuantLayer> Included(std::vector<QuantLayer> products, const QuantizeOptions& options) {
+  if (!options.exclude.empty()) {
+    const Regex excluded(options.exclude);
+    std::erase_if(products, [&](const QuantLayer& layer) {
+      return excluded.MatchesPart(layer.output) ||
+             (!layer.weight.empty() && excluded.MatchesPart(layer.weight[0].name));
+    });
+  }
+  if (options.keep_ends && !products.empty()) {
+    const size_t first = products.front().ops[0];
+    std::erase_if(products,
+                  [&](const QuantLayer& layer) { return layer.ops[0] == first || layer.is_last; });
+  }
+  return products;
+}
+
+}  // namespace
+
+std::vector<std::string> Quantizer::State::Observed(const FloatModel& model) const {
+  if (options.scheme != QuantScheme::kStatic) return {};
+  // With a layer in floating point, a moved value may have a range of its own.
+  std::vector<std::string> names;
+  for (const auto& [name, range] : SelectLayers(model, products, rules).range_of)
+    names.push_back(name);
+  return names;
+}
+
+Calibration Quantizer::State::CalibrateModel(const FloatModel& model) const {
+  if (!NeedsSamples()) return {};
+  return Calibrate(model, Observed(model), products, feeds, options.compile, *ops);
+}
+
+// Tries the ways to equalise, and keeps the one with the smallest error at the last layers.
+void Quantizer::State::Choose(FloatModel model) {
+  Calibration calibration = CalibrateModel(model);
+  std::vector<EqualizationChoice> choices = ChoicesOf(options.equalization);
+  if (!NeedsSamples()) choices = {EqualizationChoice{}};
+  double best = -std::numeric_limits<double>::infinity();
+  bool any = false;
+  for (const EqualizationChoice& choice : choices) {
+    Candidate candidate{choice, model.Copy(), {}};
+    if (Equalize(choice, products, calibration, &candidate.model) == 0 &&
+        choice.kind != Equalization::kNone) {
+      continue;
+    }
+    candidate.calibration =
+        choice.kind == Equalization::kNone ? calibration : CalibrateModel(candidate.model);
+    const double ratio = choices.size() == 1 ? 0 : Make(candidate, {}, true).output;
+    if (any && !(ratio > best)) continue;
+    any = true;
+    best = std::isnan(ratio) ? best : ratio;
+    chosen = std::move(candidate);
+  }
+  if (!any) chosen = {EqualizationChoice{}, std::move(model), std::move(calibration)};
+}
+
+QuantizedModel Quantizer::State::Make(const Candidate& candidate,
+                                      const std::set<std::string>& in_float, bool measure) const {
+  std::vector<QuantLayer> layers = products;
+  std::erase_if(layers, [&](const QuantLayer& layer) { return in_float.count(layer.output) > 0; });
+  const QuantSelection selection = SelectLayers(candidate.model, layers, rules);
+  const ByteForm form = options.form == QuantForm::kOnnx ? ByteForm::kUint8 : ByteForm::kInt8;
+  ByteScales scales;
+  for (const auto& [name, range] : selection.range_of) {
+    if (options.scheme != QuantScheme::kStatic || scales.count(range)) continue;
+    scales[range] = ScaleOfRange(ChooseRange(candidate.calibration.histograms.at(range),
+                                             options.method, options.percentile, form),
+                                 form);
+  }
+  const std::vector<LayerParameters> parameters =
+      ParametersOfLayers(candidate.model, selection.layers, selection.range_of, scales,
+                         candidate.calibration, options);
+  const QuantizedParts parts{candidate.model, selection, parameters, scales, options, *ops};
+  FloatModel quantized = QuantizedProgram(parts);
+  if (options.bfloat16) ComputeInBfloat16(&quantized, *ops);
+  if (options.form == QuantForm::kPaddle) SplitConvolutionBiases(&quantized, *ops);
+  QuantizedModel result;
+  result.equalization = candidate.choice.ToString();
+  result.output = kNan;
+  Report(candidate, selection, parameters, &result);
+  if (measure && feeds) Measure(candidate, parts, quantized, &result);
+  result.program = std::move(quantized.program);
+  result.parameters = std::move(quantized.parameters);
+  return result;
+}
+
+// Fills in the ratios of `result`.
+void Quantizer::State::Measure(const Candidate& candidate, const QuantizedParts& parts,
+                               const FloatModel& quantized, QuantizedModel* result) const {
+  const FloatModel with_copies = FloatProgramWithCopies(parts);
+  Compared compared{with_copies, quantized, {}};
+  for (const QuantLayer& layer : parts.selection.layers)
+    compared.names.emplace_back(layer.output, OwnName(layer.output));
+  const size_t layers = compared.names.size();
+  for (const QuantLayer& layer : FindProducts(candidate.model, rules))
+    if (layer.is_last) compared.names.emplace_back(layer.output, "");
+  // Results such as a loss would hide most errors, so they count only without such layers.
+  if (compared.names.size() == layers) {
+    for (const std::string& name : candidate.model.fetches)
+      if (IsFloat(candidate.model, name)) compared.names.emplace_back(name, "");
+  }
+  const std::vector<NoiseOf> noise = MeasureNoise(compared, feeds, options.compile, *ops);
+  std::map<std::string, const NoiseOf*> by_name;
+  for (size_t i = 0; i < layers; ++i) by_name[compared.names[i].first] = &noise[i];
+  for (LayerReport& layer : result->layers) {
+    const auto found = by_name.find(layer.output);
+    if (found == by_name.end()) continue;
+    layer.own = found->second->own.Decibels();
+    layer.total = found->second->total.Decibels();
+  }
+  constexpr double kExact = 200;  // counts instead of an infinite ratio
+  double sum = 0, least = kExact;
+  for (size_t i = layers; i < noise.size(); ++i) {
+    const double ratio = std::min(noise[i].total.Decibels(), kExact);
+    sum += ratio;
+    least = std::min(least, ratio);
+  }
+  if (noise.size() == layers) return;
+  result->output = least == kExact ? std::numeric_limits<double>::infinity()
+                                   : sum / static_cast<double>(noise.size() - layers);
+}
+
+void Quantizer::State::Report(const Candidate& candidate, const QuantSelection& selection,
+                              const std::vector<LayerParameters>& parameters,
+                              QuantizedModel* result) const {
+  std::map<size_t, LayerReport> by_op;
+  const auto add = [&](const QuantLayer& layer) -> LayerReport& {
+    LayerReport& report = by_op[layer.ops[0]];
+    report.output = layer.output;
+    report.type = layer.type;
+    report.is_product = layer.kind == QuantKind::kProduct;
+    report.own = report.total = kNan;
+    if (!layer.weight.empty())
+      report.bytes_before = candidate.model.Weight(layer.weight[0].name)->nbytes();
+    report.bytes_after = report.bytes_before;
+    return report;
+  };
+  for (const QuantLayer& layer : FindProducts(candidate.model, rules)) add(layer).quantized = false;
+  for (size_t i = 0; i < selection.layers.size(); ++i) {
+    LayerReport& report = add(selection.layers[i]);
+    report.quantized = true;
+    if (parameters[i].weight)
+      report.bytes_after =
+          parameters[i].weight->values.nbytes() + parameters[i].weight->scale.nbytes();
+  }
+  for (auto& [op, report] : by_op) result->layers.push_back(std::move(report));
+}
+
+Quantizer::Quantizer(const ProgramDesc& program, const Scope& parameters,
+                     const CalibrationFeeds& feeds, const QuantizeOptions& options,
+                     const OpRegistry& ops)
+    : state_(std::make_unique<State>()) {
+  RequireValid(options);
+  if (!feeds && options.scheme == QuantScheme::kStatic)
+    ThrowInvalid("a static scheme needs samples, from which it takes the ranges");
+  state_->options = options;
+  state_->ops = &ops;
+  state_->feeds = feeds;
+  state_->rules = RulesOf(options);
+  FloatModel model = PrepareFloatModel(program, parameters, ops);
+  const std::vector<QuantLayer> all = FindProducts(model, state_->rules);
+  if (all.empty()) {
+    ThrowInvalid(
+        "the program has no layer to quantise: no convolution or matrix product in float32 reads "
+        "an activation and a parameter");
+  }
+  state_->products = Included(all, options);
+  if (state_->products.empty() && !options.bfloat16) {
+    ThrowInvalid(fmt::format(
+        "all {} layers of the program are excluded: nothing is left to quantise", all.size()));
+  }
+  state_->Choose(std::move(model));
+}
+
+Quantizer::~Quantizer() = default;
+
+std::vector<std::string> Quantizer::products() const {
+  std::vector<std::string> names;
+  for (const QuantLayer& layer : state_->products) names.push_back(layer.output);
+  return names;
+}
+
+QuantizedModel Quantizer::Make(const std::set<std::string>& in_float, bool measure) const {
+  return state_->Make(state_->chosen, in_float, measure);
+}
+
+}  // namespace coracle::inline internal

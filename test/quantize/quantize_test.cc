@@ -1,0 +1,259 @@
+// Quantised programs against the float program, and against loops.
+
+#include <coracle/convert/models.h>
+#include <coracle/quantize/layer_parameters.h>
+#include <coracle/quantize/measure.h>
+#include <coracle/test/quantize/quantize_programs.h>
+#include <coracle/test/test_data.h>
+
+namespace coracle::quantize_test {
+
+const Shape kInput = {4, 3, 12, 12};
+
+QuantizedModel Quantised(const TestNet& net, const QuantizeOptions& options,
+                         const std::set<std::string>& in_float = {}) {
+  return Quantizer(net.program, net.scope, SamplesOf(kInput), options).Make(in_float);
+}
+
+double RatioTo(const TestNet& net, const QuantizedModel& model) {
+  const std::map<std::string, Tensor> feeds = {{"x", Drawn(kInput, 77)}};
+  return RatioOf(RunOn(net.program, net.scope, feeds, {"prob"})[0],
+                 RunOn(model.program, model.parameters, feeds, {"prob"})[0]);
+}
+
+TEST(Quantizer, IsNearToFloatForEachFormSchemeAndMethod) {
+  const TestNet net = NetOf(ResidualNet());
+  for (const QuantForm form : {QuantForm::kOnnx, QuantForm::kPaddle}) {
+    for (const QuantScheme scheme :
+         {QuantScheme::kStatic, QuantScheme::kDynamic, QuantScheme::kWeightOnly}) {
+      for (const RangeMethod method : {RangeMethod::kMinMax, RangeMethod::kPercentile,
+                                       RangeMethod::kEntropy, RangeMethod::kMse}) {
+        if (scheme != QuantScheme::kStatic && method != RangeMethod::kMinMax) continue;
+        QuantizeOptions options;
+        options.form = form;
+        options.scheme = scheme;
+        options.method = method;
+        options.equalization = Equalization::kNone;
+        const QuantizedModel model = Quantised(net, options);
+        EXPECT_GT(RatioTo(net, model), method == RangeMethod::kEntropy ? 20 : 30)
+            << static_cast<int>(form) << static_cast<int>(scheme) << static_cast<int>(method);
+        EXPECT_GT(model.output, 15);
+        for (const LayerReport& layer : model.layers) {
+          EXPECT_TRUE(layer.quantized);
+          EXPECT_GE(layer.own, 15) << layer.output;
+        }
+      }
+    }
+  }
+}
+
+TEST(Quantizer, WritesOpsOfPaddle) {
+  const TestNet net = NetOf(ResidualNet());
+  QuantizeOptions options;
+  options.form = QuantForm::kPaddle;
+  options.equalization = Equalization::kNone;
+  const QuantizedModel affine = Quantised(net, options);
+  options.linear_ops = true;
+  const QuantizedModel linear = Quantised(net, options);
+  std::map<std::string, int> counts = OpCounts(linear.program);
+  EXPECT_EQ(counts.count("affine_quantize") + counts.count("affine_dequantize"), 0u);
+  EXPECT_EQ(counts["quantize_linear"], OpCounts(affine.program)["affine_quantize"]);
+  EXPECT_NEAR(linear.output, affine.output, 0.5);
+  linear.program.ForEachOp(
+      [](const OpDesc& op) { EXPECT_FALSE(op.type() == "conv2d" && op.HasInput("Bias")); });
+}
+
+TEST(Quantizer, EqualisesWithTheSmallestError) {
+  const TestNet net = NetOf(ResidualNet());
+  QuantizeOptions options;
+  const QuantizedModel best = Quantised(net, options);
+  options.equalization = Equalization::kNone;
+  EXPECT_GE(best.output, Quantised(net, options).output);
+}
+
+TEST(Quantizer, WeightsOfFourBitsAreNear) {
+  const TestNet net = NetOf(ResidualNet());
+  QuantizeOptions options;
+  options.weight_bits = 4;
+  options.block_size = 16;
+  options.scheme = QuantScheme::kWeightOnly;
+  const QuantizedModel model = Quantised(net, options);
+  EXPECT_GT(RatioTo(net, model), 15);
+  EXPECT_EQ(OpCounts(model.program).count("affine_quantize"), 0u);
+  EXPECT_EQ(OpCounts(model.program)["affine_dequantize"], 3);
+}
+
+TEST(Quantizer, WritesOnePairForEachActivation) {
+  const TestNet net = NetOf(ResidualNet());
+  QuantizeOptions options;
+  options.equalization = Equalization::kNone;
+  const QuantizedModel model = Quantised(net, options);
+  EXPECT_EQ(OpCounts(model.program)["affine_quantize"], 6);
+  const OpDesc *pool = nullptr, *after = nullptr;
+  model.program.ForEachOp([&](const OpDesc& op) {
+    if (op.type() != "affine_quantize") return;
+    if (op.Input("X")[0] == "a1") pool = &op;
+    if (op.Input("X")[0] == "p1") after = &op;
+  });
+  ASSERT_TRUE(pool && after);
+  EXPECT_EQ(pool->Input("Scale"), after->Input("Scale"));
+}
+
+TEST(Quantizer, KeepsLayersInFloat) {
+  const TestNet net = NetOf(ResidualNet());
+  QuantizeOptions options;
+  options.equalization = Equalization::kNone;
+  const QuantizedModel model = Quantised(net, options, {"a1"});
+  EXPECT_FALSE(model.layers[0].quantized);
+  EXPECT_EQ(model.layers[0].bytes_after, model.layers[0].bytes_before);
+  options.exclude = "^a1$|^logits";
+  const Quantizer excluded(net.program, net.scope, SamplesOf(kInput), options);
+  EXPECT_EQ(excluded.products(), std::vector<std::string>{"c2"});
+  options.exclude = "";
+  options.keep_ends = true;
+  EXPECT_EQ(Quantizer(net.program, net.scope, SamplesOf(kInput), options).products(),
+            std::vector<std::string>{"c2"});
+}
+
+TEST(Quantizer, ComputesInBfloat16WhatStaysInFloat) {
+  const TestNet net = NetOf(ResidualNet());
+  QuantizeOptions options;
+  options.bfloat16 = true;
+  options.exclude = ".";
+  const QuantizedModel model = Quantised(net, options);
+  EXPECT_EQ(OpCounts(model.program).count("affine_quantize"), 0u);
+  EXPECT_GT(RatioTo(net, model), 30);
+  EXPECT_LT(RatioTo(net, model), 90);
+}
+
+// One fully connected layer by loops: quantised data, rounded weights, corrected bias.
+TEST(Quantizer, ComputesALayerAsItsFormulasSay) {
+  const TestNet net = NetOf(R"(
+    data  { name: "x" shape: [-1, 6] }
+    layer { fc { input: "x" size: 4 act: "relu" output: "y" } })");
+  QuantizeOptions options;
+  options.correct_bias = false;
+  const Shape shape = {5, 6};
+  const QuantizedModel model =
+      Quantizer(net.program, net.scope, SamplesOf(shape, 2), options).Make();
+  const Tensor& w = net.scope.Get("fc_0.w_0");
+  float low = 0, high = 0;
+  SamplesOf(shape, 2)([&](const std::vector<Tensor>& batch) {
+    for (const float x : batch[0].span<float>()) {
+      low = std::min(low, x);
+      high = std::max(high, x);
+    }
+  });
+  const double scale = (static_cast<double>(high) - static_cast<double>(low)) / 255;
+  const double zero = std::nearbyint(-static_cast<double>(low) / scale);
+  double signal = 0, noise = 0;
+  SamplesOf(shape, 2)([&](const std::vector<Tensor>& batch) {
+    const Tensor y = RunOn(model.program, model.parameters, {{"x", batch[0]}}, {"y"})[0];
+    for (size_t i = 0; i < 5; ++i) {
+      for (size_t j = 0; j < 4; ++j) {
+        double sum = 0, exact = 0, most = 0;
+        for (size_t k = 0; k < 6; ++k)
+          most = std::max(most, std::abs(static_cast<double>(w.span<float>()[k * 4 + j])));
+        for (size_t k = 0; k < 6; ++k) {
+          const double x = static_cast<double>(batch[0].span<float>()[i * 6 + k]);
+          const double v = static_cast<double>(w.span<float>()[k * 4 + j]);
+          const double q = std::min(std::max(std::nearbyint(x / scale) + zero, 0.0), 255.0) - zero;
+          sum += q * scale * std::nearbyint(v / most * 127) * most / 127;
+          exact += x * v;
+        }
+        const double got = static_cast<double>(y.span<float>()[i * 4 + j]);
+        EXPECT_NEAR(got, std::max(sum, 0.0), 1e-4);
+        signal += std::max(exact, 0.0) * std::max(exact, 0.0);
+        noise += std::pow(std::max(exact, 0.0) - std::max(sum, 0.0), 2);
+      }
+    }
+  });
+  ASSERT_EQ(model.layers.size(), 1u);
+  EXPECT_NEAR(model.layers[0].own, 10 * std::log10(signal / noise), 0.05);
+  EXPECT_NEAR(model.layers[0].total, model.layers[0].own, 1e-6);
+  EXPECT_EQ(model.layers[0].bytes_before, 96u);
+  EXPECT_EQ(model.layers[0].bytes_after, 24u + 16u);
+}
+
+TEST(MeanShift, IsTheErrorOfTheWeightsTimesTheMeans) {
+  ChannelValues data;
+  data.sum = {2, -4, 6, 8};
+  data.count = 2;
+  const Tensor w = Drawn({4, 2, 1, 2}, 1), r = Drawn({4, 2, 1, 2}, 2);
+  const OpDesc conv("conv2d", {}, {}, {{"groups", int32_t{2}}});
+  const std::vector<double> shift = MeanShift(conv, {"w", "Filter", {0, 1, 1, 2}}, w, r, data);
+  ASSERT_EQ(shift.size(), 4u);
+  for (size_t m = 0; m < 4; ++m) {
+    double want = 0;
+    for (size_t i = 0; i < 4; ++i)
+      want += static_cast<double>(r.span<float>()[m * 4 + i] - w.span<float>()[m * 4 + i]) *
+              data.sum[m / 2 * 2 + i / 2] / 2;
+    EXPECT_NEAR(shift[m], want, 1e-6);
+  }
+  const Tensor a = Drawn({3, 4}, 1), b = Drawn({3, 4}, 2);  // [N, K]: Y is transposed
+  const OpDesc matmul("matmul_v2", {}, {}, {{"trans_y", true}});
+  const std::vector<double> rows = MeanShift(matmul, {"w", "Y", {0, 1, 1, 2}}, a, b, data);
+  ASSERT_EQ(rows.size(), 3u);
+  for (size_t n = 0; n < 3; ++n) {
+    double want = 0;
+    for (size_t k = 0; k < 4; ++k)
+      want += static_cast<double>(b.span<float>()[n * 4 + k] - a.span<float>()[n * 4 + k]) *
+              data.sum[k] / 2;
+    EXPECT_NEAR(rows[n], want, 1e-6);
+  }
+}
+
+TEST(Quantizer, RaisesScalesForLargeBiases) {
+  TestNet net = NetOf(R"(
+    data  { name: "x" shape: [-1, 3, 12, 12] }
+    layer { conv2d { input: "x" num_filters: 2 filter_size: 1 output: "prob" } })");
+  for (float& w : net.scope.GetMutable("conv2d_0.w_0").span<float>()) w *= 1e-9f;
+  net.scope.GetMutable("conv2d_0.b_0").span<float>()[1] = 1000;
+  QuantizeOptions options;
+  options.equalization = Equalization::kNone;
+  const QuantizedModel model = Quantised(net, options);
+  EXPECT_GT(RatioTo(net, model), 100);
+}
+
+TEST(Quantizer, SaysWhatIsWrong) {
+  TestNet net = NetOf(ResidualNet());
+  QuantizeOptions options;
+  const auto error = [&](const CalibrationFeeds& feeds) {
+    return ErrorOf([&] { Quantizer(net.program, net.scope, feeds, options); });
+  };
+  EXPECT_EQ(error({}), "a static scheme needs samples, from which it takes the ranges");
+  EXPECT_EQ(error(SamplesOf(kInput, 0)), "there are no samples to calibrate on");
+  options.exclude = ".";
+  EXPECT_EQ(error(SamplesOf(kInput)),
+            "all 3 layers of the program are excluded: nothing is left to quantise");
+  options.exclude = "";
+  EXPECT_EQ(error([](const auto& use) {
+              Tensor x = Drawn(kInput, 1);
+              x.span<float>()[3] = std::nanf("");
+              use({x});
+            }),
+            "\"x\" is nan or infinite in batch 0 of the samples: no range holds it");
+  net.scope.GetMutable("fc_0.w_0").span<float>()[0] = INFINITY;
+  EXPECT_NE(error(SamplesOf(kInput)), "no error");
+  const TestNet none = NetOf(R"(
+    data  { name: "x" shape: [-1, 3] }
+    layer { relu { input: "x" output: "y" } })");
+  EXPECT_TRUE(ErrorOf([&] {
+                Quantizer(none.program, none.scope, SamplesOf({2, 3}), options);
+              }).starts_with("the program has no layer to quantise"));
+}
+
+TEST(Quantizer, TakesEmptyBatchesAndConstantData) {
+  const TestNet net = NetOf(ResidualNet());
+  QuantizeOptions options;
+  const CalibrationFeeds zeros = [](const auto& use) {
+    use({Tensor::Zeros(DType::kFloat32, kInput)});
+    use({Tensor(DType::kFloat32, Shape{0, 3, 12, 12})});
+  };
+  const QuantizedModel model = Quantizer(net.program, net.scope, zeros, options).Make();
+  const Tensor prob =
+      RunOn(model.program, model.parameters, {{"x", Drawn(kInput, 1)}}, {"prob"})[0];
+  for (const float p : prob.span<float>()) EXPECT_TRUE(std::isfinite(p));
+}
+
+}  // namespace coracle::quantize_test
