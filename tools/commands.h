@@ -28,6 +28,7 @@ Command OpsCommand();
 Command OptCommand();
 Command PassesCommand();
 Command PlotCommand();
+Command QuantizeCommand();
 Command RenameCommand();
 Command RunCommand();
 Command SchemaCommand();

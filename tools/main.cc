@@ -157,6 +157,7 @@ const std::vector<Command>& Commands() {
       OptCommand(),
       PassesCommand(),
       PlotCommand(),
+      QuantizeCommand(),
       RenameCommand(),
       RunCommand(),
       SchemaCommand(),

@@ -1,4 +1,4 @@
-// The examples of docs/command_line.md and docs/many_machines.md print what the pages say.
+// The examples of these pages of docs/ print what the pages say.
 
 #include <coracle/framework/base/text.h>
 #include <coracle/test/test_data.h>
@@ -158,6 +158,8 @@ TEST_F(DocsExamples, CommandLine) {
   // Runs of jobs, times, and values of a machine.
   Try("command_line.md", {"coracle diff runs/1", "coracle bench", "coracle compare"});
 }
+
+TEST_F(DocsExamples, Quantization) { Try("quantization.md", {"coracle quantize MODEL"}); }
 
 TEST_F(DocsExamples, ManyMachines) { Try("many_machines.md", {"coracle time"}); }
 
