@@ -290,9 +290,68 @@ void QuantizedLookup(OpContext& op) {
   op.Out("Out", op.Node("Gather", {op.In("Table"), index}));
 }
 
+// --- Paddle's quantize_linear and dequantize_linear ---
+
+// Scale / Q, for the integers from -Q - 1 to Q; the axis of several scales.
+struct Threshold {
+  Value step;
+  NodeAttrs attrs;
+};
+
+Threshold ThresholdOf(OpContext& op) {
+  op.Ignore("ZeroPoint");
+  for (const char* slot : {"InAccum", "InState"}) op.Ignore(slot);
+  op.Require(!op.Attr<bool>("only_observer"), "only_observer has no counterpart");
+  op.Require(op.Attr<int32_t>("bit_length") == 8,
+             "integers of other than 8 bits have no counterpart");
+  const DType dtype = op.InType("Scale");
+  const Value scale = op.Cast(op.In("Scale"), dtype, DType::kFloat32);
+  const auto axis = op.Attr<int32_t>("quant_axis");
+  Threshold threshold;
+  threshold.step =
+      op.Node("Div", {axis < 0 ? ScalarOf(op, scale) : scale, op.Scalar(127, DType::kFloat32)});
+  if (axis >= 0) threshold.attrs.emplace_back("axis", axis);
+  return threshold;
+}
+
+void QuantizeLinear(OpContext& op) {
+  op.Require(op.Attr<bool>("is_test"),
+             "scales that a run finds (is_test false) have no counterpart");
+  op.Require(op.Attr<int32_t>("round_type") == 0,
+             "halves that go away from 0 (round_type 1) have no counterpart");
+  const DType dtype = op.InType("X");
+  const Threshold threshold = ThresholdOf(op);
+  const Value x = op.Cast(op.In("X"), dtype, DType::kFloat32);
+  const Shape shape = op.Attr<int32_t>("quant_axis") < 0 ? Shape{} : op.InShape("Scale");
+  op.Require(shape.IsKnown(), "the number of scales must be known; coracle set-shape gives it");
+  const Value zero = op.Constant(Tensor::Zeros(DType::kInt8, shape));
+  const Value q = op.Node("QuantizeLinear", {x, threshold.step, zero}, threshold.attrs);
+  op.Out("Y", op.Cast(q, DType::kInt8, dtype));
+  op.Out("OutScale", op.In("Scale"));
+}
+
+void DequantizeLinear(OpContext& op) {
+  const DType from = op.InType("X");
+  const Threshold threshold = ThresholdOf(op);
+  Value y;
+  if (from == DType::kInt8) {
+    y = op.Node("DequantizeLinear", {op.In("X"), threshold.step}, threshold.attrs);
+  } else {  // floats, whose values need not be integers
+    Ints dims(static_cast<size_t>(op.Rank("X")), 1);
+    const auto axis = op.Attr<int32_t>("quant_axis");
+    if (axis >= 0) dims[static_cast<size_t>(axis)] = -1;
+    const Value step = axis < 0 ? threshold.step : op.Reshape(threshold.step, dims);
+    y = op.Node("Mul", {op.Cast(op.In("X"), from, DType::kFloat32), step});
+  }
+  op.Out("Y", op.Cast(y, DType::kFloat32, op.OutType("Y")));
+  op.Out("OutScale", op.In("Scale"));
+}
+
 constexpr char kAdd[] = "Add", kMul[] = "Mul";
 
 constexpr ExportRow kRows[] = {
+    {"dequantize_linear", DequantizeLinear, "Div, DequantizeLinear; Div, Mul"},
+    {"quantize_linear", QuantizeLinear, "Div, QuantizeLinear"},
     {"quantized_add", QuantizedPair<kAdd>, "QLinearAdd; DequantizeLinear, Add, QuantizeLinear"},
     {"quantized_concat", QuantizedConcat,
      "QLinearConcat; DequantizeLinear, Concat, QuantizeLinear"},

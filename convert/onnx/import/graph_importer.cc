@@ -433,8 +433,15 @@ int64_t NumelOfInputs(const NodeContext& node) {
   return numel;
 }
 
+// Weights that are integers stay so: as floats they would take four times the memory, and no op
+// could compute with the integers.
+bool KeepsIntegers(const NodeContext& node) {
+  return node.op_type() == "DequantizeLinear" && node.HasTensor(0) && node.InValue(0).rank() >= 2;
+}
+
 bool IsFoldable(const NodeContext& node) {
   if (!node.row().foldable || node.NumInputs() == 0 || HasGraph(node.node())) return false;
+  if (KeepsIntegers(node)) return false;
   for (size_t i = 0; i < node.NumInputs(); ++i) {
     if (!node.HasInput(i)) continue;
     if (!node.HasTensor(i)) return false;
