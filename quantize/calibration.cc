@@ -67,6 +67,22 @@ std::vector<Recorded> MakeRecords(const std::vector<std::string>& names,
   return list;
 }
 
+// The variable that is not finite and that the program computes first; nullptr if all are finite.
+const Recorded* FirstBad(const BlockDesc& root, const std::vector<Recorded>& records,
+                         const std::vector<char>& finite) {
+  const Recorded* first = nullptr;
+  size_t least = 0;
+  for (size_t i = 0; i < records.size(); ++i) {
+    if (finite[i]) continue;
+    const VarUses uses = root.Uses(records[i].name);
+    const size_t place = uses.writers.empty() ? 0 : root.IndexOf(*uses.writers[0]) + 1;
+    if (first && place >= least) continue;
+    first = &records[i];
+    least = place;
+  }
+  return first;
+}
+
 }  // namespace
 
 Calibration Calibrate(const FloatModel& model, const std::vector<std::string>& names,
@@ -90,12 +106,10 @@ Calibration Calibrate(const FloatModel& model, const std::vector<std::string>& n
           AddChannels(values[i], key, channels);
       }
     });
-    const auto bad = std::find(finite.begin(), finite.end(), 0);
-    if (bad != finite.end()) {
+    if (const Recorded* bad = FirstBad(model.program.Root(), records, finite)) {
       throw Error(ErrorCode::kOutOfRange,
                   fmt::format("{} is nan or infinite in batch {} of the samples: no range holds it",
-                              Quote(records[static_cast<size_t>(bad - finite.begin())].name),
-                              result.batches));
+                              Quote(bad->name), result.batches));
     }
     ++result.batches;
   });

@@ -86,8 +86,8 @@ TEST(PrepareFloatModel, RefusesWhatIsNoFloatInference) {
   quantised.Root().AppendOp("fake_quantize_abs_max", {{"X", {"x"}}},
                             {{"Out", {"q"}}, {"OutScale", {"t"}}});
   EXPECT_EQ(ErrorOf([&] { PrepareFloatModel(quantised, net.scope, DefaultOps()); }),
-            "the program is quantised already: it has the op \"fake_quantize_abs_max\", which "
-            "writes \"q\"");
+            "the program is quantised already: it has the op 'fake_quantize_abs_max', which "
+            "writes 'q'");
   ProgramDesc trains = net.program;
   trains.Root().op(0).SetAttr("op_role", int32_t{kBackward});
   EXPECT_TRUE(ErrorOf([&] {

@@ -232,7 +232,7 @@ TEST(Quantizer, SaysWhatIsWrong) {
               x.span<float>()[3] = std::nanf("");
               use({x});
             }),
-            "\"x\" is nan or infinite in batch 0 of the samples: no range holds it");
+            "'x' is nan or infinite in batch 0 of the samples: no range holds it");
   net.scope.GetMutable("fc_0.w_0").span<float>()[0] = INFINITY;
   EXPECT_NE(error(SamplesOf(kInput)), "no error");
   const TestNet none = NetOf(R"(

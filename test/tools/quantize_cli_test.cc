@@ -108,9 +108,9 @@ TEST_F(QuantizeCli, MeasuresTheTestSetAndKeepsLayersInFloat) {
       "--percentile=0.6 --max_drop=0.0001 -o q.pdmodel",
       0, {"float"});
   Expect("coracle quantize run/eval.pdmodel --job=job.pbtxt --metric=acc -o q.pdmodel", 1,
-         {"--metric: the test set has no \"acc\"; it has loss, accuracy"});
+         {"--metric: the test set has no 'acc'; it has loss, accuracy"});
   Expect("coracle quantize run/eval.pdmodel --job=job.pbtxt --test_set=no -o q.pdmodel", 1,
-         {"the job has no test set \"no\""});
+         {"the job has no test set 'no'"});
 }
 
 TEST_F(QuantizeCli, RefusesBadInput) {
