@@ -1,6 +1,5 @@
 #pragma once
-// Finds the ops of a program that compute on quantised numbers, and the variables that become such
-// numbers.
+// Finds the ops of a program that compute on quantised numbers, and the variables that hold them.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>

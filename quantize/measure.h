@@ -19,8 +19,7 @@ struct SignalNoise {
   double Decibels() const;
 };
 
-// The float program with variables `exact` and `copies`, and the quantised program with variables
-// `exact`.
+// The float program with its quantised copies of layers, and the quantised program.
 struct Compared {
   const FloatModel& with_copies;
   const FloatModel& quantized;

@@ -51,7 +51,7 @@ struct Candidate {
   Calibration calibration;
 };
 
-struct Quantizer::State {
+struct ModelQuantizer::State {
   QuantizeOptions options;
   LayerRules rules;
   const OpRegistry* ops;
@@ -94,7 +94,7 @@ std::vector<QuantLayer> Included(std::vector<QuantLayer> products, const Quantiz
 
 }  // namespace
 
-std::vector<std::string> Quantizer::State::Observed(const FloatModel& model) const {
+std::vector<std::string> ModelQuantizer::State::Observed(const FloatModel& model) const {
   if (options.scheme != QuantScheme::kStatic) return {};
   // With a layer in floating point, a moved value may have a range of its own.
   std::vector<std::string> names;
@@ -103,13 +103,13 @@ std::vector<std::string> Quantizer::State::Observed(const FloatModel& model) con
   return names;
 }
 
-Calibration Quantizer::State::CalibrateModel(const FloatModel& model) const {
+Calibration ModelQuantizer::State::CalibrateModel(const FloatModel& model) const {
   if (!NeedsSamples()) return {};
   return Calibrate(model, Observed(model), products, feeds, options.compile, *ops);
 }
 
 // Tries the ways to equalise, and keeps the one with the smallest error at the last layers.
-void Quantizer::State::Choose(FloatModel model) {
+void ModelQuantizer::State::Choose(FloatModel model) {
   Calibration calibration = CalibrateModel(model);
   std::vector<EqualizationChoice> choices = ChoicesOf(options.equalization);
   if (!NeedsSamples()) choices = {EqualizationChoice{}};
@@ -132,8 +132,9 @@ void Quantizer::State::Choose(FloatModel model) {
   if (!any) chosen = {EqualizationChoice{}, std::move(model), std::move(calibration)};
 }
 
-QuantizedModel Quantizer::State::Make(const Candidate& candidate,
-                                      const std::set<std::string>& in_float, bool measure) const {
+QuantizedModel ModelQuantizer::State::Make(const Candidate& candidate,
+                                           const std::set<std::string>& in_float,
+                                           bool measure) const {
   std::vector<QuantLayer> layers = products;
   std::erase_if(layers, [&](const QuantLayer& layer) { return in_float.count(layer.output) > 0; });
   const QuantSelection selection = SelectLayers(candidate.model, layers, rules);
@@ -163,8 +164,8 @@ QuantizedModel Quantizer::State::Make(const Candidate& candidate,
 }
 
 // Fills in the ratios of `result`.
-void Quantizer::State::Measure(const Candidate& candidate, const QuantizedParts& parts,
-                               const FloatModel& quantized, QuantizedModel* result) const {
+void ModelQuantizer::State::Measure(const Candidate& candidate, const QuantizedParts& parts,
+                                    const FloatModel& quantized, QuantizedModel* result) const {
   const FloatModel with_copies = FloatProgramWithCopies(parts);
   Compared compared{with_copies, quantized, {}};
   for (const QuantLayer& layer : parts.selection.layers)
@@ -198,9 +199,9 @@ void Quantizer::State::Measure(const Candidate& candidate, const QuantizedParts&
                                    : sum / static_cast<double>(noise.size() - layers);
 }
 
-void Quantizer::State::Report(const Candidate& candidate, const QuantSelection& selection,
-                              const std::vector<LayerParameters>& parameters,
-                              QuantizedModel* result) const {
+void ModelQuantizer::State::Report(const Candidate& candidate, const QuantSelection& selection,
+                                   const std::vector<LayerParameters>& parameters,
+                                   QuantizedModel* result) const {
   std::map<size_t, LayerReport> by_op;
   const auto add = [&](const QuantLayer& layer) -> LayerReport& {
     LayerReport& report = by_op[layer.ops[0]];
@@ -224,9 +225,9 @@ void Quantizer::State::Report(const Candidate& candidate, const QuantSelection& 
   for (auto& [op, report] : by_op) result->layers.push_back(std::move(report));
 }
 
-Quantizer::Quantizer(const ProgramDesc& program, const Scope& parameters,
-                     const CalibrationFeeds& feeds, const QuantizeOptions& options,
-                     const OpRegistry& ops)
+ModelQuantizer::ModelQuantizer(const ProgramDesc& program, const Scope& parameters,
+                               const CalibrationFeeds& feeds, const QuantizeOptions& options,
+                               const OpRegistry& ops)
     : state_(std::make_unique<State>()) {
   RequireValid(options);
   if (!feeds && options.scheme == QuantScheme::kStatic)
@@ -250,15 +251,15 @@ Quantizer::Quantizer(const ProgramDesc& program, const Scope& parameters,
   state_->Choose(std::move(model));
 }
 
-Quantizer::~Quantizer() = default;
+ModelQuantizer::~ModelQuantizer() = default;
 
-std::vector<std::string> Quantizer::products() const {
+std::vector<std::string> ModelQuantizer::products() const {
   std::vector<std::string> names;
   for (const QuantLayer& layer : state_->products) names.push_back(layer.output);
   return names;
 }
 
-QuantizedModel Quantizer::Make(const std::set<std::string>& in_float, bool measure) const {
+QuantizedModel ModelQuantizer::Make(const std::set<std::string>& in_float, bool measure) const {
   return state_->Make(state_->chosen, in_float, measure);
 }
 

@@ -88,18 +88,18 @@ struct QuantizedModel {
 };
 
 // Quantises one program, perhaps several times with different layers in floating point.
-class Quantizer {
+class ModelQuantizer {
  public:
   // Prepares and calibrates. Without `feeds` (an empty function), weights alone are quantised, or
   // activations dynamically; nothing is measured, and biases are not corrected. Throws
   // kInvalidArgument for a program that trains or is quantised already, that has no op to quantise,
   // or whose samples give no batch, kOutOfRange if a value is nan or infinite, and the errors of
   // Executor::Prepare and Run.
-  Quantizer(const ProgramDesc& program, const Scope& parameters, const CalibrationFeeds& feeds,
-            const QuantizeOptions& options, const OpRegistry& ops = DefaultOps());
-  ~Quantizer();
-  Quantizer(const Quantizer&) = delete;
-  Quantizer& operator=(const Quantizer&) = delete;
+  ModelQuantizer(const ProgramDesc& program, const Scope& parameters, const CalibrationFeeds& feeds,
+                 const QuantizeOptions& options, const OpRegistry& ops = DefaultOps());
+  ~ModelQuantizer();
+  ModelQuantizer(const ModelQuantizer&) = delete;
+  ModelQuantizer& operator=(const ModelQuantizer&) = delete;
 
   // The outputs of all products that are quantised unless they are excluded.
   std::vector<std::string> products() const;

@@ -12,45 +12,71 @@ namespace {
 
 using OpList = std::vector<std::unique_ptr<OpDesc>>;
 
-class ProgramWriter {
+// Writes the parameters and ops of quantised numbers at the end of the root block.
+class NumberWriter {
  public:
-  ProgramWriter(const QuantizedParts& parts, bool copies)
-      : parts_(parts),
-        copies_(copies),
-        result_(parts.model.Copy()),
-        root_(result_.program.Root()),
-        writer_(root_, parts.ops) {
-    for (size_t l = 0; l < parts.selection.layers.size(); ++l) {
-      const QuantLayer& layer = parts.selection.layers[l];
-      for (const size_t op : layer.ops) layer_of_[op] = l;
-    }
+  NumberWriter(const QuantizedParts& parts, FloatModel* result)
+      : parts_(parts), result_(*result), root_(result->program.Root()), writer_(root_, parts.ops) {}
+
+  // Writes the quantised numbers of a variable, and the numbers that they represent.
+  void WritePair(const std::string& name) {
+    if (parts_.options.scheme == QuantScheme::kWeightOnly || pairs_.count(name)) return;
+    if (WritesLinearOps()) return WriteLinearPair(name);
+    const bool dynamic = parts_.options.scheme == QuantScheme::kDynamic;
+    const bool bytes = dynamic || parts_.options.form == QuantForm::kOnnx;
+    const Variable x = writer_.Var(name);
+    const auto [scale, zero] =
+        dynamic ? RunTimeScale(x) : ScaleVariables(parts_.selection.range_of.at(name));
+    const auto dtype = static_cast<int32_t>(bytes ? DType::kUInt8 : DType::kInt8);
+    const Variable q =
+        writer_.Into(result_.program.FreeName(name + "@QUANTIZED"), "affine_quantize",
+                     WithSteps(x, scale, zero), {{"out_dtype", dtype}});
+    const Variable y = writer_.Into(result_.program.FreeName(name + "@DEQUANTIZED"),
+                                    "affine_dequantize", WithSteps(q, scale, zero));
+    pairs_[name] = y.name();
   }
 
-  FloatModel Run() {
-    OpList old = root_.ReleaseOps();
-    for (const auto& [name, range] : parts_.selection.range_of)
-      if (parts_.model.program.Root().Uses(name).writers.empty()) WritePair(name);
-    for (size_t i = 0; i < old.size(); ++i) {
-      const std::unique_ptr<OpDesc> original = std::make_unique<OpDesc>(*old[i]);
-      if (!copies_) Quantise(i, old[i].get());
-      root_.AppendOp(std::move(old[i]));
-      const auto layer = layer_of_.find(i);
-      if (copies_ && layer != layer_of_.end() && LayerAt(i).ops.back() == i) WriteCopy(LayerAt(i));
-      std::vector<std::string> written;
-      original->ForEachOutput([&](const std::string& name) { written.push_back(name); });
-      for (const std::string& name : written)
-        if (parts_.selection.range_of.count(name)) WritePair(name);
+  // The floats that the integers of a weight represent.
+  const std::string& FloatWeight(const LayerParameters& made) {
+    std::string& name = weights_[made.weight_name];
+    if (!name.empty()) return name;
+    const IntegerWeight& weight = *made.weight;
+    const Variable values = writer_.Var(AddParameter(made.weight_name, weight.values));
+    if (WritesLinearOps()) {
+      name = writer_
+                 .Into(result_.program.FreeName(made.weight_name + "@DEQUANTIZED"),
+                       "dequantize_linear", LinearInputs(values, made.weight_name, weight.scale),
+                       LinearAttrs(weight.format.axis), "Y")
+                 .name();
+      return name;
     }
-    RemoveUnusedVariables(&result_);
-    return std::move(result_);
+    const Variable scale = writer_.Var(AddParameter(made.weight_name + "@SCALE", weight.scale));
+    AttrList attrs = {{"axis", weight.format.axis}};
+    if (weight.format.block_size > 0) attrs.push_back({"block_size", weight.format.block_size});
+    name = writer_
+               .Into(result_.program.FreeName(made.weight_name + "@DEQUANTIZED"),
+                     "affine_dequantize", WithSteps(values, scale, {}), attrs)
+               .name();
+    return name;
   }
+
+  std::string BiasName(const QuantLayer& layer, const LayerParameters& made) {
+    const std::string prefix = layer.bias.empty() ? layer.output + "@BIAS" : layer.bias;
+    if (!made.integer_bias) {
+      return made.bias ? AddParameter(prefix + "@CORRECTED", *made.bias) : layer.bias;
+    }
+    const Variable values = writer_.Var(AddParameter(prefix + "@INT32", *made.integer_bias));
+    const Variable units = writer_.Var(AddParameter(prefix + "@UNITS", *made.bias_units));
+    return writer_
+        .Into(result_.program.FreeName(prefix + "@DEQUANTIZED"), "affine_dequantize",
+              WithSteps(values, units, {}), {{"axis", int32_t{0}}})
+        .name();
+  }
+
+  // The variables that hold a variable's numbers after their quantisation.
+  const std::unordered_map<std::string, std::string>& pairs() const { return pairs_; }
 
  private:
-  const QuantLayer& LayerAt(size_t op) const { return parts_.selection.layers[layer_of_.at(op)]; }
-  const LayerParameters& ParametersAt(size_t op) const {
-    return parts_.parameters[layer_of_.at(op)];
-  }
-
   std::string AddParameter(const std::string& prefix, Tensor value) {
     std::string name = result_.program.FreeName(prefix);
     VarDesc& var = root_.Var(name);
@@ -133,78 +159,72 @@ class ProgramWriter {
                        .name();
   }
 
-  // Writes the quantised numbers of a variable, and the numbers that they represent.
-  void WritePair(const std::string& name) {
-    if (parts_.options.scheme == QuantScheme::kWeightOnly || pairs_.count(name)) return;
-    if (WritesLinearOps()) return WriteLinearPair(name);
-    const bool dynamic = parts_.options.scheme == QuantScheme::kDynamic;
-    const bool bytes = dynamic || parts_.options.form == QuantForm::kOnnx;
-    const Variable x = writer_.Var(name);
-    const auto [scale, zero] =
-        dynamic ? RunTimeScale(x) : ScaleVariables(parts_.selection.range_of.at(name));
-    const auto dtype = static_cast<int32_t>(bytes ? DType::kUInt8 : DType::kInt8);
-    const Variable q =
-        writer_.Into(result_.program.FreeName(name + "@QUANTIZED"), "affine_quantize",
-                     WithSteps(x, scale, zero), {{"out_dtype", dtype}});
-    const Variable y = writer_.Into(result_.program.FreeName(name + "@DEQUANTIZED"),
-                                    "affine_dequantize", WithSteps(q, scale, zero));
-    pairs_[name] = y.name();
+  const QuantizedParts& parts_;
+  FloatModel& result_;
+  BlockDesc& root_;
+  Writer writer_;
+  std::unordered_map<std::string, std::pair<std::string, std::string>> scale_names_;
+  std::unordered_map<std::string, std::string> pairs_, weights_, thresholds_;
+  std::string no_shift_;
+};
+
+class ProgramWriter {
+ public:
+  ProgramWriter(const QuantizedParts& parts, bool copies)
+      : parts_(parts),
+        copies_(copies),
+        result_(parts.model.Copy()),
+        root_(result_.program.Root()),
+        writer_(root_, parts.ops),
+        numbers_(parts, &result_) {
+    for (size_t l = 0; l < parts.selection.layers.size(); ++l) {
+      const QuantLayer& layer = parts.selection.layers[l];
+      for (const size_t op : layer.ops) layer_of_[op] = l;
+    }
   }
 
-  // The floats that the integers of a weight represent.
-  const std::string& FloatWeight(const LayerParameters& made) {
-    std::string& name = weights_[made.weight_name];
-    if (!name.empty()) return name;
-    const IntegerWeight& weight = *made.weight;
-    const Variable values = writer_.Var(AddParameter(made.weight_name, weight.values));
-    if (WritesLinearOps()) {
-      name = writer_
-                 .Into(result_.program.FreeName(made.weight_name + "@DEQUANTIZED"),
-                       "dequantize_linear", LinearInputs(values, made.weight_name, weight.scale),
-                       LinearAttrs(weight.format.axis), "Y")
-                 .name();
-      return name;
+  FloatModel Run() {
+    OpList old = root_.ReleaseOps();
+    for (const auto& [name, range] : parts_.selection.range_of)
+      if (parts_.model.program.Root().Uses(name).writers.empty()) numbers_.WritePair(name);
+    for (size_t i = 0; i < old.size(); ++i) {
+      const std::unique_ptr<OpDesc> original = std::make_unique<OpDesc>(*old[i]);
+      if (!copies_) Quantise(i, old[i].get());
+      root_.AppendOp(std::move(old[i]));
+      const auto layer = layer_of_.find(i);
+      if (copies_ && layer != layer_of_.end() && LayerAt(i).ops.back() == i) WriteCopy(LayerAt(i));
+      std::vector<std::string> written;
+      original->ForEachOutput([&](const std::string& name) { written.push_back(name); });
+      for (const std::string& name : written)
+        if (parts_.selection.range_of.count(name)) numbers_.WritePair(name);
     }
-    const Variable scale = writer_.Var(AddParameter(made.weight_name + "@SCALE", weight.scale));
-    AttrList attrs = {{"axis", weight.format.axis}};
-    if (weight.format.block_size > 0) attrs.push_back({"block_size", weight.format.block_size});
-    name = writer_
-               .Into(result_.program.FreeName(made.weight_name + "@DEQUANTIZED"),
-                     "affine_dequantize", WithSteps(values, scale, {}), attrs)
-               .name();
-    return name;
+    RemoveUnusedVariables(&result_);
+    return std::move(result_);
   }
 
-  std::string BiasName(const QuantLayer& layer, const LayerParameters& made) {
-    const std::string prefix = layer.bias.empty() ? layer.output + "@BIAS" : layer.bias;
-    if (!made.integer_bias) {
-      return made.bias ? AddParameter(prefix + "@CORRECTED", *made.bias) : layer.bias;
-    }
-    const Variable values = writer_.Var(AddParameter(prefix + "@INT32", *made.integer_bias));
-    const Variable units = writer_.Var(AddParameter(prefix + "@UNITS", *made.bias_units));
-    return writer_
-        .Into(result_.program.FreeName(prefix + "@DEQUANTIZED"), "affine_dequantize",
-              WithSteps(values, units, {}), {{"axis", int32_t{0}}})
-        .name();
+ private:
+  const QuantLayer& LayerAt(size_t op) const { return parts_.selection.layers[layer_of_.at(op)]; }
+  const LayerParameters& ParametersAt(size_t op) const {
+    return parts_.parameters[layer_of_.at(op)];
   }
 
   // Lets an op read quantised operands; writes what it needs before it.
   void Quantise(size_t i, OpDesc* op) {
     op->RenameInputs([&](const std::string& name) {
       const bool quantised = parts_.selection.operands.count({i, name}) > 0;
-      return quantised && pairs_.count(name) ? pairs_.at(name) : name;
+      return quantised && numbers_.pairs().count(name) ? numbers_.pairs().at(name) : name;
     });
     const auto found = layer_of_.find(i);
     if (found == layer_of_.end()) return;
     const QuantLayer& layer = LayerAt(i);
     const LayerParameters& made = ParametersAt(i);
     if (layer.ops[0] == i && !layer.weight.empty())
-      op->SetInput(layer.weight[0].slot, {FloatWeight(made)});
+      op->SetInput(layer.weight[0].slot, {numbers_.FloatWeight(made)});
     if (!made.bias && !made.integer_bias) return;
     const bool own_slot = layer.bias.empty() || layer.bias_in_slot;
-    if (own_slot && layer.ops[0] == i) op->SetInput("Bias", {BiasName(layer, made)});
+    if (own_slot && layer.ops[0] == i) op->SetInput("Bias", {numbers_.BiasName(layer, made)});
     if (!own_slot && layer.ops.size() > 1 && layer.ops[1] == i)
-      op->RenameInput(layer.bias, BiasName(layer, made));
+      op->RenameInput(layer.bias, numbers_.BiasName(layer, made));
   }
 
   // Appends the quantised ops of a layer with other names of their outputs.
@@ -228,9 +248,7 @@ class ProgramWriter {
   BlockDesc& root_;
   Writer writer_;
   std::unordered_map<size_t, size_t> layer_of_;
-  std::unordered_map<std::string, std::pair<std::string, std::string>> scale_names_;
-  std::unordered_map<std::string, std::string> pairs_, weights_, thresholds_;
-  std::string no_shift_;
+  NumberWriter numbers_;
 };
 
 // Calls f(op) for each op of the root block in order; f appends the ops that replace it.

@@ -29,8 +29,7 @@ std::string OwnName(const std::string& output);
 // Moves the bias of each convolution into a sum after it: kernels of Paddle have no such slot.
 void SplitConvolutionBiases(FloatModel* model, const OpRegistry& ops);
 
-// Lets products with float32 weights that are not in `quantized` (positions of ops) compute in
-// bfloat16.
+// Lets products with float32 weights compute in bfloat16. They are the ones that are not quantised.
 void ComputeInBfloat16(FloatModel* model, const OpRegistry& ops);
 
 // Removes variables and parameters that no op reads or writes.

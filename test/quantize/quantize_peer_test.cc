@@ -27,7 +27,7 @@ TEST(QuantizePeer, OnnxRuntimeComputesTheSame) {
       options.weight_bits = bits;
       options.block_size = 16;
       const QuantizedModel model =
-          Quantizer(net.program, net.scope, SamplesOf(input), options).Make();
+          ModelQuantizer(net.program, net.scope, SamplesOf(input), options).Make();
       // A step of 255 in a value before the last layer.
       EXPECT_EQ(CompareWithOrt(directory.File("model"), model.program, model.parameters,
                                {{"x", Drawn(input, 9)}}, 0.004, 21),

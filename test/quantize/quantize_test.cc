@@ -12,7 +12,7 @@ const Shape kInput = {4, 3, 12, 12};
 
 QuantizedModel Quantised(const TestNet& net, const QuantizeOptions& options,
                          const std::set<std::string>& in_float = {}) {
-  return Quantizer(net.program, net.scope, SamplesOf(kInput), options).Make(in_float);
+  return ModelQuantizer(net.program, net.scope, SamplesOf(kInput), options).Make(in_float);
 }
 
 double RatioTo(const TestNet& net, const QuantizedModel& model) {
@@ -21,7 +21,7 @@ double RatioTo(const TestNet& net, const QuantizedModel& model) {
                  RunOn(model.program, model.parameters, feeds, {"prob"})[0]);
 }
 
-TEST(Quantizer, IsNearToFloatForEachFormSchemeAndMethod) {
+TEST(ModelQuantizer, IsNearToFloatForEachFormSchemeAndMethod) {
   const TestNet net = NetOf(ResidualNet());
   for (const QuantForm form : {QuantForm::kOnnx, QuantForm::kPaddle}) {
     for (const QuantScheme scheme :
@@ -47,7 +47,7 @@ TEST(Quantizer, IsNearToFloatForEachFormSchemeAndMethod) {
   }
 }
 
-TEST(Quantizer, WritesOpsOfPaddle) {
+TEST(ModelQuantizer, WritesOpsOfPaddle) {
   const TestNet net = NetOf(ResidualNet());
   QuantizeOptions options;
   options.form = QuantForm::kPaddle;
@@ -63,7 +63,7 @@ TEST(Quantizer, WritesOpsOfPaddle) {
       [](const OpDesc& op) { EXPECT_FALSE(op.type() == "conv2d" && op.HasInput("Bias")); });
 }
 
-TEST(Quantizer, EqualisesWithTheSmallestError) {
+TEST(ModelQuantizer, EqualisesWithTheSmallestError) {
   const TestNet net = NetOf(ResidualNet());
   QuantizeOptions options;
   const QuantizedModel best = Quantised(net, options);
@@ -71,7 +71,7 @@ TEST(Quantizer, EqualisesWithTheSmallestError) {
   EXPECT_GE(best.output, Quantised(net, options).output);
 }
 
-TEST(Quantizer, WeightsOfFourBitsAreNear) {
+TEST(ModelQuantizer, WeightsOfFourBitsAreNear) {
   const TestNet net = NetOf(ResidualNet());
   QuantizeOptions options;
   options.weight_bits = 4;
@@ -83,7 +83,7 @@ TEST(Quantizer, WeightsOfFourBitsAreNear) {
   EXPECT_EQ(OpCounts(model.program)["affine_dequantize"], 3);
 }
 
-TEST(Quantizer, WritesOnePairForEachActivation) {
+TEST(ModelQuantizer, WritesOnePairForEachActivation) {
   const TestNet net = NetOf(ResidualNet());
   QuantizeOptions options;
   options.equalization = Equalization::kNone;
@@ -99,7 +99,7 @@ TEST(Quantizer, WritesOnePairForEachActivation) {
   EXPECT_EQ(pool->Input("Scale"), after->Input("Scale"));
 }
 
-TEST(Quantizer, KeepsLayersInFloat) {
+TEST(ModelQuantizer, KeepsLayersInFloat) {
   const TestNet net = NetOf(ResidualNet());
   QuantizeOptions options;
   options.equalization = Equalization::kNone;
@@ -107,15 +107,15 @@ TEST(Quantizer, KeepsLayersInFloat) {
   EXPECT_FALSE(model.layers[0].quantized);
   EXPECT_EQ(model.layers[0].bytes_after, model.layers[0].bytes_before);
   options.exclude = "^a1$|^logits";
-  const Quantizer excluded(net.program, net.scope, SamplesOf(kInput), options);
+  const ModelQuantizer excluded(net.program, net.scope, SamplesOf(kInput), options);
   EXPECT_EQ(excluded.products(), std::vector<std::string>{"c2"});
   options.exclude = "";
   options.keep_ends = true;
-  EXPECT_EQ(Quantizer(net.program, net.scope, SamplesOf(kInput), options).products(),
+  EXPECT_EQ(ModelQuantizer(net.program, net.scope, SamplesOf(kInput), options).products(),
             std::vector<std::string>{"c2"});
 }
 
-TEST(Quantizer, ComputesInBfloat16WhatStaysInFloat) {
+TEST(ModelQuantizer, ComputesInBfloat16WhatStaysInFloat) {
   const TestNet net = NetOf(ResidualNet());
   QuantizeOptions options;
   options.bfloat16 = true;
@@ -127,7 +127,7 @@ TEST(Quantizer, ComputesInBfloat16WhatStaysInFloat) {
 }
 
 // One fully connected layer by loops: quantised data, rounded weights, corrected bias.
-TEST(Quantizer, ComputesALayerAsItsFormulasSay) {
+TEST(ModelQuantizer, ComputesALayerAsItsFormulasSay) {
   const TestNet net = NetOf(R"(
     data  { name: "x" shape: [-1, 6] }
     layer { fc { input: "x" size: 4 act: "relu" output: "y" } })");
@@ -135,7 +135,7 @@ TEST(Quantizer, ComputesALayerAsItsFormulasSay) {
   options.correct_bias = false;
   const Shape shape = {5, 6};
   const QuantizedModel model =
-      Quantizer(net.program, net.scope, SamplesOf(shape, 2), options).Make();
+      ModelQuantizer(net.program, net.scope, SamplesOf(shape, 2), options).Make();
   const Tensor& w = net.scope.Get("fc_0.w_0");
   float low = 0, high = 0;
   SamplesOf(shape, 2)([&](const std::vector<Tensor>& batch) {
@@ -203,7 +203,7 @@ TEST(MeanShift, IsTheErrorOfTheWeightsTimesTheMeans) {
   }
 }
 
-TEST(Quantizer, RaisesScalesForLargeBiases) {
+TEST(ModelQuantizer, RaisesScalesForLargeBiases) {
   TestNet net = NetOf(R"(
     data  { name: "x" shape: [-1, 3, 12, 12] }
     layer { conv2d { input: "x" num_filters: 2 filter_size: 1 output: "prob" } })");
@@ -215,11 +215,11 @@ TEST(Quantizer, RaisesScalesForLargeBiases) {
   EXPECT_GT(RatioTo(net, model), 100);
 }
 
-TEST(Quantizer, SaysWhatIsWrong) {
+TEST(ModelQuantizer, SaysWhatIsWrong) {
   TestNet net = NetOf(ResidualNet());
   QuantizeOptions options;
   const auto error = [&](const CalibrationFeeds& feeds) {
-    return ErrorOf([&] { Quantizer(net.program, net.scope, feeds, options); });
+    return ErrorOf([&] { ModelQuantizer(net.program, net.scope, feeds, options); });
   };
   EXPECT_EQ(error({}), "a static scheme needs samples, from which it takes the ranges");
   EXPECT_EQ(error(SamplesOf(kInput, 0)), "there are no samples to calibrate on");
@@ -239,18 +239,18 @@ TEST(Quantizer, SaysWhatIsWrong) {
     data  { name: "x" shape: [-1, 3] }
     layer { relu { input: "x" output: "y" } })");
   EXPECT_TRUE(ErrorOf([&] {
-                Quantizer(none.program, none.scope, SamplesOf({2, 3}), options);
+                ModelQuantizer(none.program, none.scope, SamplesOf({2, 3}), options);
               }).starts_with("the program has no layer to quantise"));
 }
 
-TEST(Quantizer, TakesEmptyBatchesAndConstantData) {
+TEST(ModelQuantizer, TakesEmptyBatchesAndConstantData) {
   const TestNet net = NetOf(ResidualNet());
   QuantizeOptions options;
   const CalibrationFeeds zeros = [](const auto& use) {
     use({Tensor::Zeros(DType::kFloat32, kInput)});
     use({Tensor(DType::kFloat32, Shape{0, 3, 12, 12})});
   };
-  const QuantizedModel model = Quantizer(net.program, net.scope, zeros, options).Make();
+  const QuantizedModel model = ModelQuantizer(net.program, net.scope, zeros, options).Make();
   const Tensor prob =
       RunOn(model.program, model.parameters, {{"x", Drawn(kInput, 1)}}, {"prob"})[0];
   for (const float p : prob.span<float>()) EXPECT_TRUE(std::isfinite(p));

@@ -269,7 +269,7 @@ std::string DescribeChange(const std::vector<NamedValue>& before,
 }
 
 // The layers that must stay in floating point for --max_drop.
-std::set<std::string> InFloat(const Quantizer& quantizer, const QuantizedModel& all,
+std::set<std::string> InFloat(const ModelQuantizer& quantizer, const QuantizedModel& all,
                               const JobMetric& metric, const std::vector<NamedValue>& before,
                               double max_drop) {
   std::vector<std::string> order = WorstLayers(all, 0);
@@ -314,7 +314,7 @@ int RunQuantize(const Args& args, const QuantizeFlags& flags) {
   } else if (flags.max_drop) {
     ThrowInvalid("--max_drop needs a test set, and the job has none");
   }
-  const Quantizer quantizer(model.program, model.values, samples, OptionsOf(flags));
+  const ModelQuantizer quantizer(model.program, model.values, samples, OptionsOf(flags));
   QuantizedModel quantized = quantizer.Make();
   if (flags.max_drop) {
     const std::set<std::string> in_float =
