@@ -21,8 +21,8 @@ struct QuantizationNote {
   std::string type;
   std::string output;  // its first output
   RunsIn runs_in = RunsIn::kReals;
-  // Of an op on real numbers: why it does not compute in integers; "" if none of its values is
-  // quantized.
+  // Of an op on real numbers: why it does not compute in integers; "" if all of its values are
+  // real numbers.
   std::string reason;
 };
 

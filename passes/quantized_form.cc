@@ -120,6 +120,8 @@ std::optional<QuantizedForm> FormWritten(const BlockDesc& block, const PassConte
   const OpSpec& spec = context.ops.Get(quantize.type());
   if (form && spec.AttrOf<int32_t>(quantize, "quotient_dtype") != -1)
     return Refuse(why, "its quotient has 16 bits");
+  if (form && spec.AttrOf<std::string>(quantize, "round_mode") != "even")
+    return Refuse(why, "it rounds halves away from 0");
   const auto least = spec.AttrOf<int64_t>(quantize, "qmin");
   const auto most = spec.AttrOf<int64_t>(quantize, "qmax");
   if (form && (least != 0 || most != 0)) {

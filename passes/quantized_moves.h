@@ -1,6 +1,6 @@
 #pragma once
-// Ops that only move or select elements, which do the same to quantised integers. Internal to
-// passes/.
+// Ops that only move or select elements, which do the same to quantised integers. A header of
+// passes/ only.
 
 #include <coracle/passes/pass.h>
 

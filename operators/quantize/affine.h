@@ -73,7 +73,6 @@ class AffineReader {
   const AffineSteps& steps() const {
     return zero_steps_.count > scale_steps_.count ? zero_steps_ : scale_steps_;
   }
-  DType scale_dtype() const { return scale_.dtype; }
   // Writes steps().count scales and zero points, which must be of 8 bits.
   void Expand(Workspace& ws, float* scales, int32_t* zeros) const;
 

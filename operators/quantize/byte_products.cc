@@ -1,3 +1,4 @@
+#include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/operators/kernels/gemm.h>
 #include <coracle/operators/quantize/byte_products.h>
@@ -230,8 +231,8 @@ void ByteProducts::ReserveScratch(const PrepareContext& ctx) {
   for (int64_t part = 0; part < s.parts; ++part) {
     if (s.in_floats) {
       const int64_t steps = std::min(kFloatSteps, s.factor.k);
-      s.a_floats.push_back(ctx.Scratch(DType::kFloat32, {s.rows * steps}));
-      s.c_floats.push_back(ctx.Scratch(DType::kFloat32, {s.rows * s.factor.n}));
+      s.a_floats.push_back(ctx.Scratch(DType::kFloat32, {CheckedMul(s.rows, steps)}));
+      s.c_floats.push_back(ctx.Scratch(DType::kFloat32, {CheckedMul(s.rows, s.factor.n)}));
       continue;
     }
 #ifdef CORACLE_ONEDNN

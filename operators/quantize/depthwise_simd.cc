@@ -21,7 +21,7 @@ constexpr int64_t kGroupsAtATime = 32;
 
 }  // namespace
 
-int64_t DepthwiseRows::BufferSize() const {
+int64_t DepthwiseByteRows::BufferSize() const {
   const int64_t columns = (kGroupsAtATime - 1) * 4 * stride + (kernel_columns - 1) * dilation + 1;
   return columns * quads * kBytesOfQuad;
 }
@@ -51,7 +51,7 @@ struct PixelLoader {
   __m512i flip, padding;
   bool adjacent;  // the pixels of a group are one run of 64 bytes
 
-  CORACLE_VNNI_INLINE explicit PixelLoader(const DepthwiseBlock& block, const DepthwiseRows& rows)
+  CORACLE_VNNI_INLINE explicit PixelLoader(const DepthwiseBlock& block, const DepthwiseByteRows& rows)
       : step(rows.stride * rows.image_channels),
         stride(rows.stride),
         channels(rows.image_channels),
@@ -114,7 +114,7 @@ CORACLE_VNNI_INLINE void Interleave(__m512i a, __m512i b, __m512i c, __m512i d, 
 
 // Fills the buffer with the pixels of `count` groups that begin at input columns `first`, ...
 template <int kGroup>
-CORACLE_VNNI void FillBuffer(const DepthwiseBlock block, const DepthwiseRows rows, int64_t first,
+CORACLE_VNNI void FillBuffer(const DepthwiseBlock block, const DepthwiseByteRows rows, int64_t first,
                              int64_t count) {
   const PixelLoader<kGroup> load(block, rows);
   for (int64_t q = 0; q < rows.quads; ++q) {
@@ -207,7 +207,7 @@ CORACLE_VNNI_INLINE void AddProducts(__m512i bytes, __m512i weights, __m512i* su
 
 // kCount groups of pixels from `pixel` of output row `r` on, whose first column is at `from`.
 template <int kGroup, int kCount, After kAfter>
-CORACLE_VNNI_INLINE void SumGroups(const DepthwiseBlock& block, const DepthwiseRows& rows,
+CORACLE_VNNI_INLINE void SumGroups(const DepthwiseBlock& block, const DepthwiseByteRows& rows,
                                    const Finisher<kAfter>& finish, int64_t r, int64_t pixel,
                                    const uint8_t* from) {
   const int64_t column = rows.quads * kBytesOfQuad;
@@ -241,7 +241,7 @@ CORACLE_VNNI_INLINE void SumGroups(const DepthwiseBlock& block, const DepthwiseR
 
 // By value, because bytes that are stored could change what a reference refers to.
 template <int kGroup, After kAfter>
-CORACLE_VNNI void Rows(const DepthwiseBlock block, const DepthwiseRows rows,
+CORACLE_VNNI void Rows(const DepthwiseBlock block, const DepthwiseByteRows rows,
                        const DepthwiseFinish& given) {
   const Finisher<kAfter> finish(block, given);
   const int64_t groups = (rows.pixels + kGroup - 1) / kGroup;
@@ -263,7 +263,7 @@ CORACLE_VNNI void Rows(const DepthwiseBlock block, const DepthwiseRows rows,
 }
 
 template <After kAfter>
-void RowsOfGroups(const DepthwiseBlock& block, const DepthwiseRows& rows,
+void RowsOfGroups(const DepthwiseBlock& block, const DepthwiseByteRows& rows,
                   const DepthwiseFinish& finish) {
   if (block.group == 1)
     Rows<1, kAfter>(block, rows, finish);
@@ -286,7 +286,7 @@ bool HasDepthwiseVnni() {
   return has && ExactIntegerProducts();
 }
 
-void DepthwiseVnni(const DepthwiseBlock& block, const DepthwiseRows& rows,
+void DepthwiseVnni(const DepthwiseBlock& block, const DepthwiseByteRows& rows,
                    const DepthwiseFinish& finish) {
   switch (finish.curve) {
     case Curve::kNone:
@@ -303,7 +303,7 @@ void DepthwiseVnni(const DepthwiseBlock& block, const DepthwiseRows& rows,
 
 bool HasDepthwiseVnni() { return false; }
 
-void DepthwiseVnni(const DepthwiseBlock&, const DepthwiseRows&, const DepthwiseFinish&) {
+void DepthwiseVnni(const DepthwiseBlock&, const DepthwiseByteRows&, const DepthwiseFinish&) {
   throw InternalError("no instructions for a depthwise convolution");
 }
 

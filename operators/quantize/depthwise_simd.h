@@ -40,7 +40,7 @@ struct DepthwiseBlock {
 
 // Some rows of outputs of a block that read the same lines of the image: with a kernel of 3 rows
 // and stride 1, four lines give two rows.
-struct DepthwiseRows {
+struct DepthwiseByteRows {
   // For each tap of the quads, the first channel of the block in the first pixel of a line.
   const uint8_t* const* lines = nullptr;
   uint8_t flip = 0;     // 0x80: the images are int8
@@ -59,7 +59,7 @@ struct DepthwiseRows {
 
 bool HasDepthwiseVnni();
 // REQUIRES: HasDepthwiseVnni().
-void DepthwiseVnni(const DepthwiseBlock& block, const DepthwiseRows& rows,
+void DepthwiseVnni(const DepthwiseBlock& block, const DepthwiseByteRows& rows,
                    const DepthwiseFinish& finish);
 
 }  // namespace coracle::inline internal

@@ -1,4 +1,9 @@
+#include <coracle/operators/quantize/quantized.h>
 #include <coracle/operators/quantize/quantized_conv.h>
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
 
 #ifdef CORACLE_ONEDNN
 #include <coracle/operators/quantize/quantized_conv_onednn.h>
@@ -7,6 +12,53 @@
 #endif
 
 namespace coracle::inline internal {
+
+
+QuantizedConvArgs::QuantizedConvArgs(const PrepareContext& ctx)
+    : input(ctx.Input("Input")),
+      input_scale(ctx.Input("InputScale")),
+      input_zero(ctx.Input("InputZeroPoint")),
+      filter(ctx.Input("Filter")),
+      filter_scale(ctx.Input("FilterScale")),
+      filter_zero(ctx.Input("FilterZeroPoint")),
+      bias(ctx.Input("Bias")),
+      residual(ctx.Input("Residual")),
+      residual_scale(ctx.Input("ResidualScale")),
+      residual_zero(ctx.Input("ResidualZeroPoint")),
+      out_scale(ctx.Input("OutScale")),
+      out_zero(ctx.Input("OutZeroPoint")),
+      output(ctx.Output("Output")),
+      activation(ctx),
+      g(ConvGeometryOf(ctx, input, filter)) {}
+
+namespace {
+
+bool ReadScales(const PrepareContext& ctx, const char* slot, std::vector<float>* to) {
+  const auto scales = ConstantScales(ctx, slot);
+  if (!scales) return false;
+  *to = *scales;
+  return std::all_of(to->begin(), to->end(), [](float s) { return std::isfinite(s); });
+}
+bool ReadZero(const PrepareContext& ctx, const char* slot, int32_t* to) {
+  const auto zeros = ConstantZeroPoints(ctx, slot);
+  if (!zeros) return false;
+  *to = zeros->empty() ? 0 : zeros->front();
+  return true;
+}
+
+}  // namespace
+
+std::optional<ConvConstants> ReadConvConstants(const PrepareContext& ctx) {
+  ConvConstants c;
+  const bool all = ReadScales(ctx, "InputScale", &c.input_scale) &&
+                   ReadScales(ctx, "FilterScale", &c.filter_scale) &&
+                   ReadScales(ctx, "ResidualScale", &c.residual_scale) &&
+                   ReadScales(ctx, "OutScale", &c.out_scale) &&
+                   ReadZero(ctx, "InputZeroPoint", &c.input_zero) &&
+                   ReadZero(ctx, "ResidualZeroPoint", &c.residual_zero) &&
+                   ReadZero(ctx, "OutZeroPoint", &c.out_zero);
+  return all ? std::optional(c) : std::nullopt;
+}
 
 #ifdef CORACLE_ONEDNN
 

@@ -292,7 +292,7 @@ int64_t PartsOf(const QuantizedConvArgs& args) {
   constexpr int64_t kBytesInCache = 512 * 1024;
   const ConvGeometry& g = args.g;
   const bool cut = args.residual && g.FilterNumel() <= kBytesInCache;
-  const int64_t bytes = static_cast<int64_t>(SizeOf(args.output.dtype)) * g.OutputNumel();
+  const int64_t bytes = static_cast<int64_t>(ByteSize(args.output.dtype, {g.OutputNumel()}));
   return std::max(BytePartsWanted(g), cut ? bytes / kBytesInCache : 1);
 }
 

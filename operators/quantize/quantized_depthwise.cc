@@ -153,7 +153,7 @@ struct Depthwise {
   std::vector<ConvPart> parts;
   std::shared_ptr<const DepthwiseTables> tables;
   DepthwiseFinish finish;
-  DepthwiseRows rows;
+  DepthwiseByteRows rows;
   int64_t threads = 1, buffer_size = 0, line_size = 0;
   uint8_t zero = 0;  // of the images
 
@@ -161,7 +161,7 @@ struct Depthwise {
   void Run(const ConvGeometry& g, const uint8_t* images, const uint8_t* padding, uint8_t* buffer,
            uint8_t* out) const {
     const int64_t line = g.w.in * g.in_channels, out_line = g.w.out * g.in_channels;
-    DepthwiseRows r = rows;
+    DepthwiseByteRows r = rows;
     r.buffer = buffer;
     r.before = g.w.before;
     r.columns = g.w.in;
@@ -179,7 +179,7 @@ struct Depthwise {
  private:
   // `start`: the first line of the image that the rows read.
   void RunRows(const ConvGeometry& g, int64_t start, const uint8_t* image, const uint8_t* padding,
-               DepthwiseRows r) const {
+               DepthwiseByteRows r) const {
     const int64_t line = g.w.in * g.in_channels;
     uint8_t* out = r.out;
     for (const DepthwiseBlock& block : tables->blocks) {
@@ -202,8 +202,8 @@ bool Takes(const QuantizedConvArgs& args, const ConvFilter& filter) {
          g.w.kernel * g.w.dilation <= 64 && g.w.stride <= 8;
 }
 
-DepthwiseRows MakeRows(const ConvGeometry& g, uint8_t flip, uint8_t zero) {
-  DepthwiseRows rows;
+DepthwiseByteRows MakeRows(const ConvGeometry& g, uint8_t flip, uint8_t zero) {
+  DepthwiseByteRows rows;
   rows.flip = flip;
   rows.padding = zero;
   rows.quads = QuadsOf(g);

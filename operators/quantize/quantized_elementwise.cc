@@ -98,7 +98,7 @@ class BinaryRows {
     ByteOperand x = x_, y = y_;
     x.data += xo;
     y.data += yo;
-    uint8_t* out = out_ + oo * static_cast<int64_t>(SizeOf(a_.out.dtype));
+    uint8_t* out = out_ + ByteSize(a_.out.dtype, {oo});
     if (bounds_.given) return ComputeBytes(how_, x, y, out, count);
     constexpr int64_t kPiece = 512;
     float reals[kPiece];

@@ -9,8 +9,8 @@ struct Operands {
   Value x, y;
 };
 
-// X and Y, reshaped so that ONNX broadcasts them in the same way. `axis`: that of the op, or its
-// attr.
+// X and Y, reshaped so that ONNX broadcasts them in the same way. `axis` is that of the op (of its
+// attr of this name).
 Operands Align(OpContext& op, int axis);
 Operands Align(OpContext& op);
 

@@ -1,6 +1,7 @@
 // Ops whose operands are integers with scales: as nodes of the same meaning where ONNX or ONNX
-// Runtime (com.microsoft) has one, otherwise as a node of floats between DequantizeLinear and
-// QuantizeLinear.
+// Runtime (com.microsoft) has one, otherwise as a node of floats with DequantizeLinear before it
+// and QuantizeLinear after it.
+
 #include <coracle/convert/onnx/dtypes.h>
 #include <coracle/convert/onnx/export/activation.h>
 #include <coracle/convert/onnx/export/broadcast.h>
@@ -226,8 +227,8 @@ void QuantizedConv2d(OpContext& op) {
 
 // --- elements ---
 
-// X and Y with scales and zero points and Out's, as inputs of a node; the node computes in one
-// type.
+// X and Y with their scales and zero points, and Out's, as inputs of a node, which computes in
+// one type.
 template <const char* kType>
 void QuantizedPair(OpContext& op) {
   const DType out = op.OutType("Out");

@@ -3,9 +3,13 @@
 
 #include <coracle/convert/onnx/import/node_context.h>
 
+#include <cstdint>
 #include <string>
 
 namespace coracle::onnx {
+
+// The value of an attr that names a dtype, such as out_dtype.
+inline int32_t DTypeAttr(DType dtype) { return static_cast<int32_t>(dtype); }
 
 // The op cast, also from and to strings and uint64, which NodeContext::Cast refuses.
 Variable ExactCast(NodeContext& node, const Variable& x, DType dtype);

@@ -40,9 +40,8 @@ class Inside {
       throw Error(ErrorCode::kResourceExhausted,
                   fmt::format("functions and sub-graphs are more than {} nodes, inputs and "
                               "attributes in all, counted as often as they are imported ({} in "
-                              "each other here). A loop that changes a shape is imported twice for "
-                              "each import of the loop around it: fewer loops in each other, or "
-                              "fixed shapes, help",
+                              "each other here). A loop that changes a shape is imported twice: use "
+                              "fewer nested loops, or fixed shapes",
                               kMaxInnerParts, state.depth));
     }
     ++state.depth;
@@ -433,15 +432,10 @@ int64_t NumelOfInputs(const NodeContext& node) {
   return numel;
 }
 
-// Weights that are integers stay so: as floats they would take four times the memory, and no op
-// could compute with the integers.
-bool KeepsIntegers(const NodeContext& node) {
-  return node.op_type() == "DequantizeLinear" && node.HasTensor(0) && node.InValue(0).rank() >= 2;
-}
-
+// Integer weights stay integers, so that ops may compute with them.
 bool IsFoldable(const NodeContext& node) {
   if (!node.row().foldable || node.NumInputs() == 0 || HasGraph(node.node())) return false;
-  if (KeepsIntegers(node)) return false;
+  if (node.op_type() == "DequantizeLinear" && node.InValue(0).rank() >= 2) return false;
   for (size_t i = 0; i < node.NumInputs(); ++i) {
     if (!node.HasInput(i)) continue;
     if (!node.HasTensor(i)) return false;

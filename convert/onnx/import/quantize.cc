@@ -1,5 +1,5 @@
-// Numbers as integers with a scale and a zero point: QuantizeLinear, DequantizeLinear and
-// DynamicQuantizeLinear.
+// Numbers as integers with a scale and a zero point: the nodes QuantizeLinear, DequantizeLinear
+// and DynamicQuantizeLinear.
 
 #include <coracle/convert/onnx/dtypes.h>
 #include <coracle/convert/onnx/import/casts.h>
@@ -79,7 +79,7 @@ void AddSlot(SlotList& slots, const std::string& name, const Variable& var) {
 Variable Quantized(NodeContext& node, const Variable& x, const Affine& affine, int data_type,
                    AttrList attrs) {
   RequireQuantizedType(node, data_type);
-  attrs.push_back({"out_dtype", static_cast<int32_t>(*HoldingDType(data_type))});
+  attrs.push_back({"out_dtype", DTypeAttr(*HoldingDType(data_type))});
   if (const std::optional<Range> range = NarrowRange(data_type)) {
     attrs.push_back({"qmin", range->least});
     attrs.push_back({"qmax", range->most});

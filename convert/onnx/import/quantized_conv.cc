@@ -2,6 +2,7 @@
 // QLinearAveragePool and QLinearGlobalAveragePool.
 
 #include <coracle/convert/onnx/dtypes.h>
+#include <coracle/convert/onnx/import/casts.h>
 #include <coracle/convert/onnx/import/node_context.h>
 #include <coracle/convert/onnx/import/quantize.h>
 #include <coracle/convert/onnx/import/windows.h>
@@ -80,7 +81,7 @@ bool HasConvOp(NodeContext& node, size_t w) {
 
 Variable ConvolvedByOp(NodeContext& node, const Convolution& conv, SlotList slots, DType out) {
   AttrList attrs = conv.attrs;
-  attrs.push_back({"out_dtype", static_cast<int32_t>(out)});
+  attrs.push_back({"out_dtype", DTypeAttr(out)});
   slots.push_back({"Input", {conv.x.name()}});
   slots.push_back({"Filter", {conv.w.name()}});
   const Variable y = node.Make("quantized_conv2d", std::move(slots), std::move(attrs), "Output");

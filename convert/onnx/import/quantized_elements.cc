@@ -2,6 +2,7 @@
 // with a scale and a zero point.
 
 #include <coracle/convert/onnx/dtypes.h>
+#include <coracle/convert/onnx/import/casts.h>
 #include <coracle/convert/onnx/import/indices.h>
 #include <coracle/convert/onnx/import/node_context.h>
 #include <coracle/convert/onnx/import/quantize.h>
@@ -33,7 +34,7 @@ void SetPair(NodeContext& node, const char* type, const Combine& combine) {
   AddSlot(slots, "OutScale", out.scale);
   AddSlot(slots, "OutZeroPoint", out.zero_point);
   const Variable y = node.Make(type, std::move(slots),
-                               {{"out_dtype", static_cast<int32_t>(*HoldingDType(data_type))}});
+                               {{"out_dtype", DTypeAttr(*HoldingDType(data_type))}});
   SetQuantized(node, 0, y, data_type, node.IsScalar(0) && node.IsScalar(3));
 }
 
@@ -70,7 +71,7 @@ void ImportQLinearConcat(NodeContext& node) {
   AddSlot(slots, "OutZeroPoint", ZeroPointIn(node, 1));
   const Variable y = node.Make("quantized_concat", std::move(slots),
                                {{"axis", node.Axis(node.Int("axis"), node.rank(2))},
-                                {"out_dtype", static_cast<int32_t>(*HoldingDType(data_type))}});
+                                {"out_dtype", DTypeAttr(*HoldingDType(data_type))}});
   SetQuantized(node, 0, y, data_type);
 }
 

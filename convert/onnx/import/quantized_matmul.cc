@@ -2,6 +2,7 @@
 // MatMulIntegerToFloat and DynamicQuantizeMatMul.
 
 #include <coracle/convert/onnx/dtypes.h>
+#include <coracle/convert/onnx/import/casts.h>
 #include <coracle/convert/onnx/import/families.h>
 #include <coracle/convert/onnx/import/node_context.h>
 #include <coracle/convert/onnx/import/quantize.h>
@@ -41,7 +42,7 @@ SlotList ProductSlots(const Operand& a, const Operand& b) {
 }
 
 Variable Product(NodeContext& node, SlotList slots, DType out, AttrList attrs = {}) {
-  attrs.push_back({"out_dtype", static_cast<int32_t>(out)});
+  attrs.push_back({"out_dtype", DTypeAttr(out)});
   return node.Make("quantized_matmul", std::move(slots), std::move(attrs));
 }
 

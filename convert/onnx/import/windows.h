@@ -35,8 +35,8 @@ Variable WithoutHeight(NodeContext& node, const Variable& x);
 // The windows for the input with the added height.
 Windows WithHeight(Windows windows);
 
-// Without the windows of a pool `out` of x that begin in the padding after x, which Paddle has with
-// ceil_mode.
+// Without the windows of a pool `out` of x that begin in the padding after x. Paddle has them if
+// ceil_mode is set.
 Variable WithoutLateWindows(NodeContext& node, Variable out, const Variable& x,
                             const Windows& windows);
 

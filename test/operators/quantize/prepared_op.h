@@ -1,6 +1,6 @@
 #pragma once
-// One op, prepared as in a plan, with some of its inputs constant. The interpreter has no
-// constants.
+// One op, prepared as in a plan, with some of its inputs constant. (To the interpreter, no input is
+// a constant.)
 
 #include <coracle/framework/op/kernel/kernel_choice.h>
 #include <coracle/framework/op/op_context.h>

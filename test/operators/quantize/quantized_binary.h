@@ -70,8 +70,8 @@ inline std::vector<int64_t> Positions(int64_t n, int64_t block, int64_t count, b
   return at;
 }
 
-// [N, C, P] with an operand of the same shape, a number, or a number for each channel, first or
-// last.
+// [N, C, P] with an operand of the same shape, a number, or a number for each channel or pixel;
+// it is the first or the second operand.
 inline Case RandomCase(Draw& draw, const std::string& op) {
   Case c;
   c.op = op;
