@@ -401,23 +401,25 @@ struct OpCheck {
 
 OpCheck CompareAlone(const OpAlone& alone, const CheckGradientOptions& options,
                      const OpRegistry& ops) {
-  const auto& [op, block, inputs, xs, ys, grads] = alone;
+  const OpDesc& op = alone.op;
+  const VarValues& inputs = alone.inputs;
+  const std::vector<Variable>& xs = alone.xs;
   auto run = [&](const std::string& moved, const Tensor* value, bool all) {
     VarValues env;
     for (const auto& [name, v] : inputs) env[name] = std::get<Tensor>(v).Clone();
     if (value) env[moved] = *value;
-    for (size_t i = 0; i < (all ? block.NumOps() : 1); ++i)
-      InterpretOp(block.op(i), ops, env, {.allow_files = options.allow_files});
+    for (size_t i = 0; i < (all ? alone.block.NumOps() : 1); ++i)
+      InterpretOp(alone.block.op(i), ops, env, {.allow_files = options.allow_files});
     return env;
   };
   const VarValues at = run("", nullptr, true);
   OpCheck check;
   for (size_t k = 0; k < xs.size(); ++k) {
-    if (grads[k].empty()) continue;
+    if (alone.grads[k].empty()) continue;
     const std::string& name = xs[k].name();
     const auto& x = std::get<Tensor>(inputs.at(name));
     const Tensor direction = Random(x.shape(), options.seed + 29, name, 1, x.dtype());
-    const double expected = Dot(std::get<Tensor>(at.at(grads[k])), direction);
+    const double expected = Dot(std::get<Tensor>(at.at(alone.grads[k])), direction);
     const double tolerance = std::max(options.tolerance, 1e-5);
     const Difference best = BestDifference(
         expected,
@@ -425,7 +427,7 @@ OpCheck CompareAlone(const OpAlone& alone, const CheckGradientOptions& options,
           const Tensor moved = Moved(x, direction, step);
           const VarValues env = run(name, &moved, false);
           double total = 0;
-          for (const Variable& y : ys) {
+          for (const Variable& y : alone.ys) {
             total += Dot(std::get<Tensor>(env.at(y.name())),
                          std::get<Tensor>(inputs.at(y.name() + "@SEED")));
           }

@@ -153,9 +153,10 @@ std::vector<std::string> BroadcastParameters(const ProgramDesc& main, const Prog
     if (!var || var->type() != VarType::kLoDTensor) continue;
     if (!var->persistable() && !(in_main && in_main->persistable())) continue;
     if (filled.constant && !(in_main && in_main->is_parameter())) continue;
-    inserter->After(*filled.last, kForward,
-                    [&](const Writer& w) { ExchangeInPlace(w, "c_broadcast", {name}, ring_id); });
     names.push_back(name);
+    inserter->After(*filled.last, kForward, [&](const Writer& w) {
+      ExchangeInPlace(w, "c_broadcast", {names.back()}, ring_id);
+    });
   }
   return names;
 }

@@ -132,10 +132,10 @@ void WholeWriter::Rewrite(const PartRead& read) {
                            [&](const Writer& w) { return Weigh(w, read.name, read.part); });
   }
   ReplaceRead(root_, read, parts_, now.name);
-  for (const auto& [gradient, writer] : parts_.GradientsInto(*read.op, read.name)) {
-    inserter_.After(*writer, kBackward, [&](const Writer& w) {
-      if (read.whole) SumInPlace(w, {gradient}, options_.ring_id);
-      if (now.factor) ScaleInPlace(w, gradient, *now.factor);
+  for (const PartGradient& into : parts_.GradientsInto(*read.op, read.name)) {
+    inserter_.After(*into.writer, kBackward, [&](const Writer& w) {
+      if (read.whole) SumInPlace(w, {into.name}, options_.ring_id);
+      if (now.factor) ScaleInPlace(w, into.name, *now.factor);
     });
   }
 }
