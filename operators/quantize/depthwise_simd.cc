@@ -51,7 +51,8 @@ struct PixelLoader {
   __m512i flip, padding;
   bool adjacent;  // the pixels of a group are one run of 64 bytes
 
-  CORACLE_VNNI_INLINE explicit PixelLoader(const DepthwiseBlock& block, const DepthwiseByteRows& rows)
+  CORACLE_VNNI_INLINE explicit PixelLoader(const DepthwiseBlock& block,
+                                           const DepthwiseByteRows& rows)
       : step(rows.stride * rows.image_channels),
         stride(rows.stride),
         channels(rows.image_channels),
@@ -114,8 +115,8 @@ CORACLE_VNNI_INLINE void Interleave(__m512i a, __m512i b, __m512i c, __m512i d, 
 
 // Fills the buffer with the pixels of `count` groups that begin at input columns `first`, ...
 template <int kGroup>
-CORACLE_VNNI void FillBuffer(const DepthwiseBlock block, const DepthwiseByteRows rows, int64_t first,
-                             int64_t count) {
+CORACLE_VNNI void FillBuffer(const DepthwiseBlock block, const DepthwiseByteRows rows,
+                             int64_t first, int64_t count) {
   const PixelLoader<kGroup> load(block, rows);
   for (int64_t q = 0; q < rows.quads; ++q) {
     const uint8_t* const* lines = rows.lines + q * kTapsOfQuad;

@@ -13,7 +13,6 @@
 
 namespace coracle::inline internal {
 
-
 QuantizedConvArgs::QuantizedConvArgs(const PrepareContext& ctx)
     : input(ctx.Input("Input")),
       input_scale(ctx.Input("InputScale")),

@@ -436,8 +436,7 @@ TEST(FuseQuantized, Signals) {
   p.ExpectNear({"y"}, 0.6);
 }
 
-// A net of images: all ops work on integers with channels last. Only the ends of the net convert
-// them.
+// A net of images: all ops work on integers with channels last. Only the net's ends convert.
 TEST(FuseQuantized, Images) {
   Program p;
   const auto conv = [&](const std::string& x, const std::string& out, int64_t from, int64_t to) {

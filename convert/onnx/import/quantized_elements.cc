@@ -33,8 +33,8 @@ void SetPair(NodeContext& node, const char* type, const Combine& combine) {
   AddSlot(slots, "YZeroPoint", ZeroPointIn(node, 5));
   AddSlot(slots, "OutScale", out.scale);
   AddSlot(slots, "OutZeroPoint", out.zero_point);
-  const Variable y = node.Make(type, std::move(slots),
-                               {{"out_dtype", DTypeAttr(*HoldingDType(data_type))}});
+  const Variable y =
+      node.Make(type, std::move(slots), {{"out_dtype", DTypeAttr(*HoldingDType(data_type))}});
   SetQuantized(node, 0, y, data_type, node.IsScalar(0) && node.IsScalar(3));
 }
 
