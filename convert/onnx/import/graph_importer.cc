@@ -37,13 +37,11 @@ class Inside {
       ThrowInvalid("functions or sub-graphs are in each other in a cycle, or too deeply");
     state.inner_parts += 1 + parts;
     if (state.inner_parts > kMaxInnerParts) {
-      throw Error(
-          ErrorCode::kResourceExhausted,
-          fmt::format("functions and sub-graphs are more than {} nodes, inputs and "
-                      "attributes in all, counted as often as they are imported ({} in "
-                      "each other here). A loop that changes a shape is imported twice: use "
-                      "fewer nested loops, or fixed shapes",
-                      kMaxInnerParts, state.depth));
+      throw Error(ErrorCode::kResourceExhausted,
+                  fmt::format("functions and sub-graphs are more than {} nodes, inputs and "
+                              "attributes in all ({} in each other here). A loop that changes a "
+                              "shape is imported twice: use fewer nested loops, or fixed shapes",
+                              kMaxInnerParts, state.depth));
     }
     ++state.depth;
   }
