@@ -231,6 +231,82 @@ void QuantizedLog(OpDraft& d) {
   d.inputs.push_back({"Dict", {d.NewInput(DType::kFloat32, {128})}});
 }
 
+namespace {
+
+std::string NewScale(OpDraft& d, int64_t count = 1) {
+  std::string name = d.NewInput(DType::kFloat32, {count});
+  d.made.back().positive = true;
+  return name;
+}
+
+// 8-bit integers with a scale, or `scales` of them, and perhaps zero points.
+void AddBytes(OpDraft& d, const std::string& slot, const Shape& shape, int64_t scales = 1) {
+  const DType dtype = d.choose.Of({DType::kInt8, DType::kUInt8});
+  d.inputs.push_back({slot, {d.NewInput(dtype, shape)}});
+  d.inputs.push_back({slot + "Scale", {NewScale(d, scales)}});
+  if (d.choose.OneIn(2)) d.inputs.push_back({slot + "ZeroPoint", {d.NewInput(dtype, {scales})}});
+}
+
+// The result is float32, or integers with a scale.
+void AddResult(OpDraft& d) {
+  const DType dtype = d.choose.Of({DType::kInt8, DType::kUInt8, DType::kFloat32});
+  d.Set("out_dtype", static_cast<int32_t>(dtype));
+  if (dtype == DType::kFloat32) return;
+  d.inputs.push_back({"OutScale", {NewScale(d)}});
+  if (d.choose.OneIn(2)) d.inputs.push_back({"OutZeroPoint", {d.NewInput(dtype, {1})}});
+}
+
+void Restart(OpDraft& d) {
+  d.inputs.clear();
+  d.made.clear();
+}
+
+}  // namespace
+
+void QuantizedPair(OpDraft& d) {
+  Restart(d);
+  AddBytes(d, "X", {2, 3});
+  AddBytes(d, "Y", d.choose.OneIn(2) ? Shape{3} : Shape{2, 3});
+  AddResult(d);
+}
+
+void QuantizedPieces(OpDraft& d) {
+  Restart(d);
+  const DType dtypes[] = {DType::kInt8, DType::kUInt8};
+  d.inputs.push_back({"X", {d.NewInput(dtypes[0], {2, 3}), d.NewInput(dtypes[1], {2, 3})}});
+  d.inputs.push_back({"XScale", {NewScale(d), NewScale(d)}});
+  AddResult(d);
+}
+
+void QuantizedTable(OpDraft& d) {
+  Restart(d);
+  d.inputs.push_back({"X", {d.NewInput(d.choose.Of({DType::kInt8, DType::kUInt8}), {2, 3})}});
+  const DType dtype = d.choose.Of({DType::kInt8, DType::kUInt8, DType::kFloat32});
+  d.inputs.push_back({"Table", {d.NewInput(dtype, {256})}});
+}
+
+void QuantizedImage(OpDraft& d) {
+  Restart(d);
+  AddBytes(d, "X", {1, 2, 4, 5});
+  AddResult(d);
+}
+
+void QuantizedFilter(OpDraft& d) {
+  Restart(d);
+  AddBytes(d, "Input", {1, 4, 5, 6});
+  AddBytes(d, "Filter", {3, 4, 3, 2}, d.choose.OneIn(2) ? 3 : 1);
+  if (d.choose.OneIn(2)) d.inputs.push_back({"Bias", {d.NewInput(DType::kFloat32, {3})}});
+  AddResult(d);
+}
+
+void QuantizedMatrices(OpDraft& d) {
+  Restart(d);
+  AddBytes(d, "X", d.choose.OneIn(2) ? Shape{2, 3, 4} : Shape{3, 4});
+  AddBytes(d, "Y", {4, 5}, d.choose.OneIn(2) ? 5 : 1);
+  if (d.choose.OneIn(2)) d.inputs.push_back({"Bias", {d.NewInput(DType::kFloat32, {5})}});
+  AddResult(d);
+}
+
 // Two layers of one width.
 void RepeatedLayers(OpDraft& d) {
   for (Slot& slot : d.inputs) {
