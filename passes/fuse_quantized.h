@@ -82,6 +82,10 @@ struct EpilogueKinds {
   bool activation = true;
 };
 
+// Whether two tensors have one shape in each run. Dims that only a run knows count as equal if one
+// feed alone has unknown dims; otherwise one of the tensors might be broadcast.
+bool HaveSameShape(const QuantizedScene& scene, const VarMeta* a, const VarMeta* b);
+
 // Continues `so_far`, which may have a bias, a residual or an activation already, from its result.
 void ExtendEpilogue(const QuantizedScene& scene, const EpilogueKinds& kinds,
                     QuantizedEpilogue& so_far);

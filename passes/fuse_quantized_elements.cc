@@ -42,6 +42,17 @@ bool IsAverage(const QuantizedScene& scene, const OpDesc& op) {
   return scene.SpecOf(op).AttrOf<std::string>(op, "pooling_type") == "avg";
 }
 
+// Whether a concat may join the LoD of its operands, along the axis of the rows.
+bool JoinsLod(const QuantizedScene& scene, const OpDesc& op) {
+  const VarMeta* out = scene.Meta(op.Output("Out")[0]);
+  const auto axis = scene.SpecOf(op).AttrOf<int32_t>(op, "axis");
+  if (out && axis != 0 && axis != -out->shape.rank()) return false;
+  const LodFlow lod(scene.block(), scene.context());
+  const std::vector<std::string>& x = op.Input("X");
+  return std::any_of(x.begin(), x.end(),
+                     [&](const std::string& name) { return lod.MayHaveLod(name); });
+}
+
 }  // namespace
 
 std::string QuantizeSum(QuantizedScene& scene, const OpDesc& op) {
@@ -63,6 +74,7 @@ std::string QuantizeSum(QuantizedScene& scene, const OpDesc& op) {
 
 std::string QuantizeConcat(QuantizedScene& scene, const OpDesc& op) {
   if (!IsPlain(scene, op) || HasOtherInput(op, "X")) return "its axis is known only at run time";
+  if (JoinsLod(scene, op)) return "an operand may have LoD";
   std::vector<std::string> from, scales, zeros;
   bool any_zero = false;
   for (const std::string& name : op.Input("X")) {

@@ -23,21 +23,23 @@ class FunctionFinder {
  public:
   explicit FunctionFinder(const QuantizedScene& scene) : scene_(scene) {}
 
-  bool Find(const std::string& var) {
-    if (found_.count(var) || IsQuantizedNumber(var) || IsArgument(var)) return true;
-    if (const Tensor* value = scene_.context().FrozenValue(var)) return IsNumber(*value);
-    const OpDesc* op = WriterOf(var);
-    if (!op || ops_.size() >= kMostOps) return false;
-    if (op->AnyInput([&](const std::string& name) { return !Find(name); })) return false;
-    ops_.push_back(op);
-    found_.insert(var);
-    return true;
-  }
+  bool Find(const std::string& var) { return Find(var, 0); }
 
   const QuantizedValue* argument() const { return argument_; }
   const std::vector<const OpDesc*>& ops() const { return ops_; }
 
  private:
+  bool Find(const std::string& var, size_t depth) {
+    if (depth > kMostOps) return false;
+    if (found_.count(var) || IsQuantizedNumber(var) || IsArgument(var)) return true;
+    if (const Tensor* value = scene_.context().FrozenValue(var)) return IsNumber(*value);
+    const OpDesc* op = WriterOf(var);
+    if (!op || ops_.size() >= kMostOps) return false;
+    if (op->AnyInput([&](const std::string& name) { return !Find(name, depth + 1); })) return false;
+    ops_.push_back(op);
+    found_.insert(var);
+    return true;
+  }
   bool IsArgument(const std::string& var) {
     const QuantizedValue* value = scene_.IntegersOfOneScale(var);
     if (!value || (argument_ && (argument_->integers != value->integers ||

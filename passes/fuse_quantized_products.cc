@@ -65,10 +65,7 @@ bool IsFloat(const VarMeta* meta) {
 bool FitsResidual(const QuantizedScene& scene, const QuantizedEpilogue& epilogue) {
   if (epilogue.residual.empty()) return true;
   const VarMeta *residual = scene.Meta(epilogue.residual), *sums = scene.Meta(epilogue.result);
-  if (!IsFloat(residual) || !sums || residual->shape.rank() != sums->shape.rank()) return false;
-  for (int i = 0; i < sums->shape.rank(); ++i)
-    if (residual->shape[i] != sums->shape[i]) return false;
-  return true;
+  return IsFloat(residual) && HaveSameShape(scene, residual, sums);
 }
 
 // --- products of matrices ---
@@ -118,6 +115,8 @@ std::string CheckProduct(const QuantizedScene& scene, const OpDesc& op, const Pr
     return "an operand is a vector";
   if ((op.type() == "mul" || op.type() == "fc") && y_meta->shape.rank() != 2)
     return "its weight is no matrix";
+  if (p.rows > 0 && scene.flow().CertainRank(p.x) != x_meta->shape.rank())
+    return "the rank of its X is known only at run time";
   if (!std::isfinite(p.alpha) || !(p.alpha > 0)) return "its factor alpha is not positive";
   if (scene.context().FrozenValue(y->integers))
     return CheckWeight(scene, *y, y_meta->shape.rank() - (p.trans_y ? 2 : 1));

@@ -176,10 +176,15 @@ class DequantizeMover : IntegerMoves {
     };
     return std::all_of(reals.begin(), reals.end(), is_only_reader) ||
            std::any_of(outs.begin(), outs.end(),
-                       [&](const std::string& out) { return LeadsToIntegers(out, 0); });
+                       [&](const std::string& out) { return LeadsToIntegers(out); });
   }
-  bool LeadsToIntegers(const std::string& var, int depth) const {
-    if (depth > kMaxDepth) return false;
+  bool LeadsToIntegers(const std::string& var) const {
+    std::unordered_set<std::string> seen;
+    return LeadsToIntegers(var, 0, &seen);
+  }
+  bool LeadsToIntegers(const std::string& var, int depth,
+                       std::unordered_set<std::string>* seen) const {
+    if (depth > kMaxDepth || !seen->insert(var).second) return false;
     const auto readers = std::as_const(block_).Uses(var).readers;
     return std::any_of(readers.begin(), readers.end(), [&](const OpDesc* reader) {
       if (IsQuantizableProduct(*reader) || reader->type() == "affine_quantize") return true;
@@ -187,7 +192,7 @@ class DequantizeMover : IntegerMoves {
       if (!spec || (!spec->elementwise && !MoveOf(*reader, *spec)) ||
           reader->Output("Out").size() != 1)
         return false;
-      return LeadsToIntegers(reader->Output("Out")[0], depth + 1);
+      return LeadsToIntegers(reader->Output("Out")[0], depth + 1, seen);
     });
   }
 

@@ -4,6 +4,7 @@
 #include <coracle/operators/conv/conv_activation.h>
 #include <coracle/passes/fuse_quantized.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace coracle::inline internal {
@@ -31,16 +32,9 @@ bool AddsBias(const QuantizedScene& scene, const OpDesc& op, const std::string& 
   const Shape& shape = bias->shape();
   const int rank = product->shape.rank();
   const auto axis = scene.SpecOf(op).AttrOf<int32_t>(op, "axis");
-  const bool at_the_end = axis == -1 || axis == rank - shape.rank();
+  const bool at_the_end =
+      axis == -1 || (axis == rank - shape.rank() && rank == scene.flow().CertainRank(var));
   return at_the_end && shape.rank() <= rank && shape[shape.rank() - 1] == columns;
-}
-
-bool HasShapeOf(const VarMeta* a, const VarMeta* b) {
-  if (!a || !b || a->shape.rank() != b->shape.rank()) return false;
-  for (int i = 0; i < a->shape.rank(); ++i) {
-    if (a->shape[i] != b->shape[i]) return false;
-  }
-  return true;
 }
 
 // Whether op adds a tensor of the same shape.
@@ -49,7 +43,7 @@ bool AddsResidual(const QuantizedScene& scene, const OpDesc& op, const std::stri
   if (other.empty()) return false;
   const VarMeta *product = scene.Meta(var), *residual = scene.Meta(other);
   const auto axis = scene.SpecOf(op).AttrOf<int32_t>(op, "axis");
-  return HasShapeOf(product, residual) && residual->type == VarType::kLoDTensor &&
+  return HaveSameShape(scene, product, residual) && residual->type == VarType::kLoDTensor &&
          residual->dtype == DType::kFloat32 && (axis == -1 || axis == 0);
 }
 
@@ -100,6 +94,8 @@ bool AdaptTo(const QuantizedForm& form, QuantizedEpilogue& epilogue) {
   whole.most = MostOf(form.dtype);
   if (bounds && LimitsNothing(*bounds, whole)) epilogue.activation.clear();
   if (form.HasWholeRange()) return true;
+  // A nan of the residual would become the least integer of the dtype.
+  if (!epilogue.residual.empty()) return false;
   if (!epilogue.HasActivation()) {
     const auto number = [&](int64_t q) {
       return form.Scale() * static_cast<float>(q - form.ZeroPoint());
@@ -120,6 +116,20 @@ bool AdaptTo(const QuantizedForm& form, QuantizedEpilogue& epilogue) {
 }
 
 }  // namespace
+
+bool HaveSameShape(const QuantizedScene& scene, const VarMeta* a, const VarMeta* b) {
+  if (!a || !b || a->shape.rank() != b->shape.rank()) return false;
+  const auto& feeds = scene.context().feeds;
+  const auto open = std::count_if(feeds.begin(), feeds.end(), [&](const std::string& name) {
+    const VarMeta* feed = scene.Meta(name);
+    return !feed || !feed->shape.IsKnown();
+  });
+  for (int i = 0; i < a->shape.rank(); ++i) {
+    const int64_t dim = a->shape[i];
+    if (dim != b->shape[i] || (dim < 0 && open > 1)) return false;
+  }
+  return true;
+}
 
 void ExtendEpilogue(const QuantizedScene& scene, const EpilogueKinds& kinds,
                     QuantizedEpilogue& so_far) {

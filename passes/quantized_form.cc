@@ -2,6 +2,7 @@
 #include <coracle/passes/quantized_form.h>
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 #include <cstring>
 
@@ -53,6 +54,9 @@ std::optional<QuantizedForm> ReadForm(const BlockDesc& block, const PassContext&
     const auto axis = spec.AttrOf<int32_t>(op, "axis");
     form.axis = axis < 0 ? axis + rank : axis;
     if (form.axis < 0 || form.axis >= rank) return Refuse(why, "its axis is unknown");
+    const Tensor* values = context.FrozenValue(integers);
+    const int64_t count = (values ? values->shape() : desc->shape())[form.axis];
+    if (count != scale->numel()) return Refuse(why, "the number of its scales is another one");
   }
   if (zero && zero->numel() != scale->numel()) return Refuse(why, "it has several zero points");
   if (zero) form.zero_points = Integers(*zero);
@@ -88,7 +92,7 @@ bool QuantizedForm::HasWholeRange() const {
 
 bool QuantizedForm::HasPositiveScales() const {
   return std::all_of(scales.begin(), scales.end(),
-                     [](float s) { return std::isfinite(s) && s > 0; });
+                     [](float s) { return s > 0 && s <= FLT_MAX / 255; });
 }
 
 bool MeansSame(const QuantizedForm& a, const QuantizedForm& b) {

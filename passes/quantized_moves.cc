@@ -41,6 +41,24 @@ bool IsTransposeType(const OpDesc& op) {
   return op.type() == "transpose" || op.type() == "transpose2";
 }
 
+// Whether each window of a pool has an element. The maximum of an empty window is 0, which is
+// another number in integers.
+bool HasFullWindows(const OpDesc& op, const OpSpec& spec) {
+  if (spec.AttrOf<bool>(op, "adaptive") || spec.AttrOf<bool>(op, "global_pooling")) return true;
+  const Ints sizes = spec.AttrOf<Ints>(op, "ksize"), steps = spec.AttrOf<Ints>(op, "strides");
+  Ints paddings = spec.AttrOf<Ints>(op, "paddings");
+  if (spec.AttrOf<std::string>(op, "padding_algorithm") != "EXPLICIT") paddings = {0, 0};
+  if (sizes.size() != 2 || steps.size() != 2 || (paddings.size() != 2 && paddings.size() != 4))
+    return false;
+  const bool ceil = spec.AttrOf<bool>(op, "ceil_mode");
+  for (size_t i = 0; i < paddings.size(); ++i) {
+    const size_t axis = paddings.size() == 2 ? i : i / 2;
+    const int64_t rest = int64_t{sizes[axis]} - paddings[i];
+    if (rest <= 0 || (ceil && rest < steps[axis])) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::optional<ElementMove> MoveOf(const OpDesc& op, const OpSpec& spec) {
@@ -48,7 +66,7 @@ std::optional<ElementMove> MoveOf(const OpDesc& op, const OpSpec& spec) {
   if (out.empty() || spec.random || spec.side_effect || spec.for_ranks || op.HasSubBlock())
     return std::nullopt;
   if (op.type() == "pool2d")
-    return spec.AttrOf<std::string>(op, "pooling_type") == "max"
+    return spec.AttrOf<std::string>(op, "pooling_type") == "max" && HasFullWindows(op, spec)
                ? std::optional(ElementMove{"X", true})
                : std::nullopt;
   const auto found = std::find_if(std::begin(kSelections), std::end(kSelections),

@@ -144,6 +144,7 @@ class SiteFinder {
     if ((sums > 1 || layer.bias_in_slot) && (layer.bias.empty() || !IsOwn(layer.bias)))
       return false;
     if (sums > 1 && layer.bias_in_slot) return false;
+    if (op.HasInput("Bias") && !layer.bias_in_slot) return false;  // known only in a run
     site->writers.push_back(
         {use.name, shape.Product(use.axes.channel + 1, shape.rank()), shape[use.axes.channel], 0});
     if (!layer.bias.empty())

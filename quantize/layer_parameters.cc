@@ -143,7 +143,8 @@ class ParameterMaker {
 
   void CorrectBias(const QuantLayer& layer, LayerParameters* made) const {
     const ChannelValues* data = ChannelsOf(calibration_, layer);
-    const bool can_add = layer.bias.empty() && IsConvolution(OpOf(layer));
+    const OpDesc& op = OpOf(layer);
+    const bool can_add = layer.bias.empty() && IsConvolution(op) && !op.HasInput("Bias");
     if (!options_.correct_bias || !data || (layer.bias.empty() && !can_add)) return;
     const Tensor& weight = *model_.Weight(layer.weight[0].name);
     const std::vector<double> shift =

@@ -129,6 +129,18 @@ class ProductFinder {
     return true;
   }
 
+  // Whether the sum adds a vector along the channels of the product's result.
+  bool AddsToChannels(const OpDesc& sum, const std::string& bias, const OpDesc& product,
+                      int64_t channels) const {
+    const Shape& shape = model_.Weight(bias)->shape();
+    if (sum.Input("Y")[0] != bias || shape.rank() != 1 || shape[0] != channels) return false;
+    const int rank = vars_.ShapeOf(sum.Input("X")[0]).rank();
+    const auto axis = sum.GetAttr<int32_t>("axis", -1);
+    const int at = axis < 0 ? rank - 1 : axis;
+    const bool images = IsConvolution(product) || IsTransposedConvolution(product);
+    return at == (images && !HasChannelsLast(product) ? 1 : rank - 1);
+  }
+
   // Adds the sum with a bias and the activation that follow.
   void AddEpilogue(QuantLayer* layer) const {
     const BlockDesc& root = model_.program.Root();
@@ -137,7 +149,9 @@ class ProductFinder {
     if (!bias.empty() && next->Output("Out").size() == 1) {
       layer->ops.push_back(root.IndexOf(*next));
       layer->output = next->Output("Out")[0];
-      if (layer->bias.empty() && model_.Weight(bias)->numel() == layer->channels)
+      const OpDesc& product = root.op(layer->ops[0]);
+      if (layer->bias.empty() && !product.HasInput("Bias") &&
+          AddsToChannels(*next, bias, product, layer->channels))
         layer->bias = bias;
       next = vars_.OnlyReader(layer->output);
     }

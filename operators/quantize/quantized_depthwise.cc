@@ -53,7 +53,8 @@ struct TableWriter {
     const double scale = constants.RealScale(m) / unit, added = BiasOf(m) / unit;
     const double most =
         std::abs(scale) * 255 * 255 * static_cast<double>(filter.rows.row) + std::abs(added);
-    return most < 1e9 && (scale == 0 || std::isnormal(static_cast<float>(scale)));
+    return most * std::max(1.0, unit / out_scale) < 1e9 &&
+           (scale == 0 || std::isnormal(static_cast<float>(scale)));
   }
   void Write(const DepthwiseBlock& block, int8_t* weights, int64_t at, DepthwiseTables* to) const {
     for (int64_t i = 0; i < 64; ++i) {

@@ -214,7 +214,10 @@ Facts FactsOf(const QuantizedProduct& p, const Values& v, bool bounded) {
   facts.needs_sums = facts.corrected || facts.x_zero != 0;
   const double inverse = v.out_scale ? 1 / static_cast<double>(*v.out_scale) : 1;
   facts.tame = IsTame(inverse) && inverse > 0;
-  if (v.residual_scale) facts.tame = facts.tame && IsTame(static_cast<double>(*v.residual_scale));
+  if (v.residual_scale) {
+    const double residual = static_cast<double>(*v.residual_scale);
+    facts.tame = facts.tame && IsTame(residual) && IsTame(residual * inverse);
+  }
   facts.unit = bounded ? static_cast<float>(inverse) : 1;
   facts.rest = bounded ? 1 : static_cast<float>(inverse);
   for (int64_t i = 0; HasRowScales(p) && i < p.x_scale.numel; ++i)

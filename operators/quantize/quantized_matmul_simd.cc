@@ -117,8 +117,8 @@ HWY_INLINE void StoreBytes(RealVec v, IntVec zero, Out* out) {
 struct Limits {
   float low, high;
   Limits(float low_wanted, float high_wanted) : low(low_wanted), high(high_wanted) {
-    low = std::max(low, -1e4f);
-    high = std::min(high, 1e4f);
+    low = std::clamp(low, -1e4f, 1e4f);
+    high = std::clamp(high, -1e4f, 1e4f);
   }
 };
 

@@ -135,15 +135,15 @@ TEST(FuseQuantized, ActivationsOfConvolutions) {
 TEST(FuseQuantized, Residuals) {
   const auto program = [](bool integers, bool relu) {
     Program p;
-    p.ByteData("q", {-1, 4, 5, 5}, kU8);
+    p.ByteData("q", {2, 4, 5, 5}, kU8);
     p.Dequantize("q", "x", {0.02f}, {117});
     p.Weight("w", {4, 4, 3, 3});
     p.Dequantize("w", "f", {0.01f});
     p.Conv("x", "f", "c");
     if (integers)
-      p.Dequantize(p.ByteData("p", {-1, 4, 5, 5}, kS8), "r", {0.1f}, {3});
+      p.Dequantize(p.ByteData("p", {2, 4, 5, 5}, kS8), "r", {0.1f}, {3});
     else
-      p.Data("r", {-1, 4, 5, 5});
+      p.Data("r", {2, 4, 5, 5});
     p.Binary("elementwise_add", "c", "r", "s");
     if (relu) p.Unary("relu", "s", "t");
     p.Quantize(relu ? "t" : "s", "y", 0.25f, 0, kU8);
@@ -161,6 +161,20 @@ TEST(FuseQuantized, Residuals) {
             "FilterScale=f.s, Residual=r, OutScale=y.s)\n");
   q.ExpectNear({"y"});
   q.ExpectNear({"y", "c"});
+}
+
+// Each of the two feeds may have a batch of 1.
+TEST(FuseQuantized, ResidualsOfAnotherBatch) {
+  Program p;
+  p.Dequantize(p.ByteData("q", {-1, 4, 5, 5}, kU8), "x", {0.02f}, {117});
+  p.Weight("w", {4, 4, 3, 3});
+  p.Dequantize("w", "f", {0.01f});
+  p.Conv("x", "f", "c");
+  p.Dequantize(p.ByteData("p", {-1, 4, 5, 5}, kS8), "r", {0.1f}, {3});
+  p.Binary("elementwise_add", "c", "r", "s");
+  p.Quantize("s", "y", 0.25f, 0, kU8);
+  EXPECT_EQ(p.Fused().find("Residual"), std::string::npos);
+  p.ExpectNear({"y"});
 }
 
 // A residual that would be broadcast.

@@ -40,6 +40,7 @@ class QuantizedProgram : public OpProgram {
   }
   std::string ByteData(const std::string& name, const Shape& shape, DType dtype) {
     Data(name, shape, dtype);
+    program.Root().Var(name).SetNeedCheckFeed(true);
     feeds[name] = Bytes(feeds[name].shape(), dtype, 3);
     return name;
   }
