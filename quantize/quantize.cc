@@ -188,15 +188,22 @@ void ModelQuantizer::State::Measure(const Candidate& candidate, const QuantizedP
     layer.total = found->second->total.Decibels();
   }
   constexpr double kExact = 200;  // counts instead of an infinite ratio
-  double sum = 0, least = kExact;
+  double sum = 0, least = kExact, count = 0;
   for (size_t i = layers; i < noise.size(); ++i) {
-    const double ratio = std::min(noise[i].total.Decibels(), kExact);
+    const SignalNoise& total = noise[i].total;
+    if (total.signal == 0) continue;
+    // A nan of the quantised model is worse than any number.
+    const double ratio =
+        std::isnan(total.noise) ? -kExact : std::clamp(total.Decibels(), -kExact, kExact);
     sum += ratio;
     least = std::min(least, ratio);
+    ++count;
   }
   if (noise.size() == layers) return;
-  result->output = least == kExact ? std::numeric_limits<double>::infinity()
-                                   : sum / static_cast<double>(noise.size() - layers);
+  if (count == 0)
+    result->output = std::numeric_limits<double>::quiet_NaN();
+  else
+    result->output = least == kExact ? std::numeric_limits<double>::infinity() : sum / count;
 }
 
 void ModelQuantizer::State::Report(const Candidate& candidate, const QuantSelection& selection,

@@ -1,5 +1,6 @@
 #include <coracle/operators/quantize/quantized.h>
 #include <coracle/operators/quantize/quantized_conv.h>
+#include <coracle/operators/quantize/quantized_fast.h>
 
 #include <algorithm>
 #include <cmath>
@@ -63,7 +64,22 @@ std::optional<ConvConstants> ReadConvConstants(const PrepareContext& ctx) {
 
 namespace {
 
+// Whether float32 holds the factors of all channels. If they are known only in a run, the kernels
+// suppose it.
+bool HasTameScales(const PrepareContext& ctx, const QuantizedConvArgs& args) {
+  const auto c = ReadConvConstants(ctx);
+  if (!c || c->input_scale.empty()) return true;
+  const double out = c->out_scale.empty() ? 1 : static_cast<double>(c->out_scale[0]);
+  bool tame = IsTame(out);
+  for (int64_t m = 0; m < args.g.out_channels; ++m)
+    tame = tame && IsTame(c->RealScale(m)) && IsTame(c->RealScale(m) / out);
+  if (c->residual_scale.empty()) return tame;
+  const auto residual = static_cast<double>(c->residual_scale[0]);
+  return tame && IsTame(residual) && IsTame(residual / out);
+}
+
 Kernel ChannelsLast(const PrepareContext& ctx, const QuantizedConvArgs& args) {
+  if (!HasTameScales(ctx, args)) return {};
   const auto filter = ConstantFilterOf(ctx, args);
   if (!filter) return {};
   return ctx.Choose(

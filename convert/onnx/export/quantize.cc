@@ -387,7 +387,11 @@ Value DequantizeLinear(OpContext& op) {
       !Narrowed(op, op.In("Scale"), scale, to).empty())
     dtype = to;
   const Steps steps = StepsOf(op, from, dtype);
-  const Value zero = sums || !op.Has("ZeroPoint") ? "" : steps.zero_point;
+  Value zero = sums || !op.Has("ZeroPoint") ? "" : steps.zero_point;
+  // ONNX Runtime's fusions want as many zero points as scales.
+  const Shape scales = op.InShape("Scale");
+  if (zero.empty() && !sums && SizeOf(from) == 1 && scales.IsKnown() && scales.numel() > 1)
+    zero = op.Constant(Tensor::Zeros(from, scales));
   const Value y = op.Node("DequantizeLinear", {op.In("X"), steps.scale, zero}, steps.attrs);
   return op.Cast(y, dtype, to);
 }

@@ -93,7 +93,11 @@ Value ResidualOf(OpContext& op) {
 Value BiasOf(OpContext& op, const char* x_scale, const char* w_scale) {
   if (!op.Has("Bias")) return "";
   if (op.InType("Bias") == DType::kFloat32) return op.In("Bias");
-  const Value scale = op.Node("Mul", {op.In(x_scale), op.In(w_scale)});
+  // A scale for each row of X becomes a column.
+  const Shape rows = op.InShape(x_scale);
+  const Value x =
+      IsOne(rows) || rows.rank() != 1 ? op.In(x_scale) : op.Reshape(op.In(x_scale), {-1, 1});
+  const Value scale = op.Node("Mul", {x, op.In(w_scale)});
   return op.Node("Mul", {op.Cast(op.In("Bias"), DType::kInt32, DType::kFloat32), scale});
 }
 
@@ -131,7 +135,12 @@ Value Sums(OpContext& op, const Matrices& m) {
 // QLinearMatMul, MatMulIntegerToFloat or QGemm; "" if none of them computes this.
 Value ProductNode(OpContext& op, const Matrices& m, DType out) {
   if (op.Has("Residual") || IsActivated(op)) return "";
-  const Affine x = AffineOf(op, "X", op.InType("X")), y = AffineOf(op, "Y", op.InType("Y"));
+  Affine x = AffineOf(op, "X", op.InType("X")), y = AffineOf(op, "Y", op.InType("Y"));
+  for (Affine* each : {&x, &y}) {
+    // As many zero points as scales.
+    if (!each->scale_is_one && each->zero_is_one)
+      each->zero_point = Expanded(op, each->zero_point, each->scale);
+  }
   const bool integer_bias = HasIntegerBias(op), floats = out == DType::kFloat32;
   const bool one = x.scale_is_one && x.zero_is_one;
   if (!floats && !op.Has("Bias")) {
