@@ -48,8 +48,8 @@ constexpr const char* kQuantizedText =
     "must be int8 or uint8, with a Scale of one float32 and a ZeroPoint, if given, of one element "
     "of its dtype";
 constexpr const char* kOutText =
-    "out_dtype must be that of int8 or uint8, with an OutScale of one float32 and an OutZeroPoint, "
-    "if given, of one element of Out's dtype; or that of float32 without OutScale and OutZeroPoint";
+    "out_dtype must name int8 or uint8, with an OutScale of one float32 and an OutZeroPoint, "
+    "if given, of one element of Out's dtype; or float32 without OutScale and OutZeroPoint";
 
 inline void DeclareQuantizedInput(OpDef& def, const std::string& slot, std::string_view doc) {
   def.Input(slot, doc)

@@ -9,8 +9,8 @@ struct Operands {
   Value x, y;
 };
 
-// X and Y, reshaped so that ONNX broadcasts them in the same way. `axis` is that of the op (of its
-// attr of this name).
+// Reshapes X and Y so that ONNX broadcasts them as the op does. Without `axis`, the op's attr
+// counts.
 Operands Align(OpContext& op, int axis);
 Operands Align(OpContext& op);
 

@@ -388,7 +388,7 @@ Value DequantizeLinear(OpContext& op) {
     dtype = to;
   const Steps steps = StepsOf(op, from, dtype);
   Value zero = sums || !op.Has("ZeroPoint") ? "" : steps.zero_point;
-  // ONNX Runtime's fusions want as many zero points as scales.
+  // Fusions of ONNX Runtime require one zero point for each scale.
   const Shape scales = op.InShape("Scale");
   if (zero.empty() && !sums && SizeOf(from) == 1 && scales.IsKnown() && scales.numel() > 1)
     zero = op.Constant(Tensor::Zeros(from, scales));

@@ -48,7 +48,7 @@ Value Expanded(OpContext& op, const Value& value, const Value& like) {
   return op.Node("Expand", {value, op.ShapeOf(like)});
 }
 
-// The numbers that integers stand for. Scales that are no vectors broadcast to the integers.
+// Converts integers to floats. If `vectors` is false, scales broadcast to the integers.
 Value Dequantized(OpContext& op, const Value& x, DType integers, Affine affine, int64_t axis,
                   bool vectors = true) {
   if (affine.scale_is_one && affine.zero_is_one)
@@ -137,7 +137,7 @@ Value ProductNode(OpContext& op, const Matrices& m, DType out) {
   if (op.Has("Residual") || IsActivated(op)) return "";
   Affine x = AffineOf(op, "X", op.InType("X")), y = AffineOf(op, "Y", op.InType("Y"));
   for (Affine* each : {&x, &y}) {
-    // As many zero points as scales.
+    // ONNX Runtime requires one zero point for each scale.
     if (!each->scale_is_one && each->zero_is_one)
       each->zero_point = Expanded(op, each->zero_point, each->scale);
   }
