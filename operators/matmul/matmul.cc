@@ -6,6 +6,7 @@
 #include <coracle/operators/kernels/arithmetic.h>
 #include <coracle/operators/kernels/broadcast.h>
 #include <coracle/operators/kernels/gemm.h>
+#include <coracle/operators/matmul/matrices.h>
 #include <coracle/operators/rules/bilinear_gradient.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/promotion.h>
@@ -46,24 +47,12 @@ Flags FlagsOf(const Context& ctx, const Version& v) {
           v.has_alpha ? ctx.template Attr<int32_t>("head_number") : 1, v.turns_vectors};
 }
 
-// An operand as a batch of matrices: rows and columns after the transposition.
-struct Matrices {
-  Shape batch;
-  int64_t rows, cols;
-  bool transposed;
-};
 // A vector is one row (X) or one column (Y); the other way round if transposition applies
 // to vectors.
 Matrices MatricesOf(const Shape& shape, bool is_x, const Flags& flags) {
   const bool transpose = is_x ? flags.x : flags.y;
-  if (shape.rank() == 1) {
-    const bool row = is_x != (transpose && flags.turns_vectors);
-    return row ? Matrices{{}, 1, shape[0], false} : Matrices{{}, shape[0], 1, false};
-  }
-  Matrices m{{}, shape[shape.rank() - 2], shape[shape.rank() - 1], transpose};
-  for (int i = 0; i < shape.rank() - 2; ++i) m.batch.Append(shape[i]);
-  if (transpose) std::swap(m.rows, m.cols);
-  return m;
+  const bool turns = shape.rank() == 1 && transpose && flags.turns_vectors;
+  return coracle::MatricesOf(shape, is_x != turns, transpose);
 }
 
 // The number of columns of the product. With several heads, Y is split by columns if its rows match
