@@ -101,8 +101,8 @@ void Register(OpRegistry& ops) {
               .Constraint("C5", "out_dtype must be -1 or the number of a dtype of floats")
               .Output("Out", "tensor of X's shape")
               .Attr<int32_t>("out_dtype", -1,
-                             "Out's dtype: 4 float16, 5 float32, 6 float64, 22 bfloat16; -1: that "
-                             "of Scale")
+                             "Out's dtype: 4 float16, 5 float32, 6 float64, 22 bfloat16; -1: "
+                             "Scale's dtype")
               .Rows(RowRule::kEach)
               .Tables({"Scale", "ZeroPoint"})
               .Infer(InferDequantize)
