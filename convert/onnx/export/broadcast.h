@@ -9,8 +9,8 @@ struct Operands {
   Value x, y;
 };
 
-// Reshapes X and Y so that ONNX broadcasts them as the op does. Without `axis`, the op's attr
-// counts.
+// Reshapes X and Y so that ONNX broadcasts them as the op does. Without the argument, `axis` is
+// read from the op's attr.
 Operands Align(OpContext& op, int axis);
 Operands Align(OpContext& op);
 
