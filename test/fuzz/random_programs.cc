@@ -7,6 +7,7 @@
 #include <coracle/framework/ir/program.h>
 #include <coracle/test/fuzz/hostile_run.h>
 #include <coracle/test/fuzz/program_check.h>
+#include <coracle/test/fuzz/quantized_case.h>
 #include <coracle/test/sanitizers.h>
 #include <fmt/format.h>
 #include <gflags/gflags.h>
@@ -25,6 +26,7 @@ DEFINE_int32(max_findings, 5, "stop after so many");
 DEFINE_bool(errors, false, "list the errors by which programs were refused or stopped");
 DEFINE_bool(show, false, "print the programs");
 DEFINE_bool(hostile, false, "run hostile programs under small limits");
+DEFINE_bool(quantized, false, "run quantised programs, with and without passes");
 DEFINE_string(types, "", "op types to draw from, separated by commas; none: all");
 
 namespace coracle {
@@ -34,9 +36,12 @@ thread_local uint64_t current_seed = 0;
 
 void PrintSeed() {
   char text[96];
-  const int length = std::snprintf(
-      text, sizeof text, "\nto repeat: random_programs%s --seed=%llu --count=1\n",
-      FLAGS_hostile ? " --hostile" : "", static_cast<unsigned long long>(current_seed));
+  const int length =
+      std::snprintf(text, sizeof text, "\nto repeat: random_programs%s --seed=%llu --count=1\n",
+                    FLAGS_hostile     ? " --hostile"
+                    : FLAGS_quantized ? " --quantized"
+                                      : "",
+                    static_cast<unsigned long long>(current_seed));
   std::fwrite(text, 1, static_cast<size_t>(length), stderr);
 }
 
@@ -67,6 +72,7 @@ class Runner {
  private:
   void Work() {
     if (FLAGS_hostile) return RunHostilePrograms();
+    if (FLAGS_quantized) return RunQuantizedPrograms();
     CheckCounts counts;
     for (uint64_t k = next_++; k < FLAGS_count && findings_ < FLAGS_max_findings; k = next_++) {
       StartOf(k);
@@ -107,6 +113,26 @@ class Runner {
     hostile_.Add(counts);
   }
 
+  void RunQuantizedPrograms() {
+    std::map<std::string, uint64_t> integer_ops;
+    for (uint64_t k = next_++; k < FLAGS_count && findings_ < FLAGS_max_findings; k = next_++) {
+      StartOf(k);
+      Choices choose(current_seed);
+      const QuantizedCase made = MakeQuantizedCase(choose);
+      if (FLAGS_show) fmt::print("{}\n", PrintProgram(made.program));
+      const auto finding = CheckQuantizedCase(made, choose, &integer_ops);
+      if (!finding) continue;
+      ++findings_;
+      const std::lock_guard<std::mutex> lock(mutex_);
+      fmt::print(
+          "seed {}: {}\n{}\n{}to repeat: random_programs --quantized --seed={} --count=1\n\n",
+          current_seed, finding->kind, finding->text, PrintProgram(made.program), current_seed);
+      std::fflush(stdout);
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [type, count] : integer_ops) integer_ops_[type] += count;
+  }
+
   void Report(uint64_t seed, const RandomCase& made, const Finding& finding) {
     ++findings_;
     const RandomProgram small = Minimize(made.program, made.plan, finding.kind);
@@ -133,8 +159,15 @@ class Runner {
         static_cast<double>(hostile_.programs) / seconds, findings_.load());
   }
 
+  void ReportQuantized(double seconds) const {
+    for (const auto& [type, count] : integer_ops_) fmt::print("{:9} {}\n", count, type);
+    fmt::print("{} programs; {:.0f} programs/s; {} findings\n", FLAGS_count,
+               static_cast<double>(FLAGS_count) / seconds, findings_.load());
+  }
+
   void Report(double seconds) const {
     if (FLAGS_hostile) return ReportHostile(seconds);
+    if (FLAGS_quantized) return ReportQuantized(seconds);
     if (FLAGS_errors) {
       for (const auto& [message, count] : counts_.errors) fmt::print("{:7} {}\n", count, message);
     }
@@ -159,6 +192,7 @@ class Runner {
   std::mutex mutex_;
   CheckCounts counts_;
   HostileCounts hostile_;
+  std::map<std::string, uint64_t> integer_ops_;
 };
 
 }  // namespace

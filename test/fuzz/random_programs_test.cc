@@ -5,8 +5,10 @@
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/operators/operators.h>
+#include <coracle/operators/quantize/quantized.h>
 #include <coracle/test/fuzz/hostile_run.h>
 #include <coracle/test/fuzz/program_check.h>
+#include <coracle/test/fuzz/quantized_case.h>
 #include <gtest/gtest.h>
 
 namespace coracle::random_programs_test {
@@ -48,6 +50,24 @@ TEST_F(RandomPrograms, ThousandsHold) {
   EXPECT_GT(counts_.inner_gradients, 80u);
   EXPECT_GE(counts_.saved, 8u);
   EXPECT_GT(counts_.refused, 100u);
+}
+
+// Integer ops give what the ops that they replace give, and each of them occurs.
+TEST_F(RandomPrograms, QuantizedOnesHold) {
+  std::map<std::string, uint64_t> integer_ops;
+  for (uint64_t seed = 1; seed <= 500 && !HasFailure(); ++seed) {
+    Choices choose(seed);
+    const QuantizedCase made = MakeQuantizedCase(choose);
+    if (const auto finding = CheckQuantizedCase(made, choose, &integer_ops)) {
+      ADD_FAILURE() << "random_programs --quantized --seed=" << seed << " --count=1\n"
+                    << finding->kind << "\n"
+                    << finding->text << "\n"
+                    << PrintProgram(made.program);
+    }
+  }
+  if (!IntegerProductsPay()) return;  // the products stay in floating point
+  for (const char* type : {"conv2d", "matmul", "add", "mul", "concat", "pool2d", "lookup"})
+    EXPECT_GT(integer_ops[std::string("quantized_") + type], 5u) << type;
 }
 
 TEST_F(RandomPrograms, HostileOnesEndWithAnErrorOrRun) {
