@@ -100,6 +100,9 @@ class QuantizedMaker {
         choose_.OneIn(4) ? 1 : 1 + static_cast<double>(choose_.Below(1000)) / 1000;
     return static_cast<float>(std::exp2(std::floor(std::log2(size))) * factor);
   }
+  // Mostly 1. All scales of a tensor have the same one: a float32 sum of terms of different sizes
+  // would have no exact digits.
+  double Extreme() { return !choose_.OneIn(40) ? 1 : choose_.OneIn(2) ? 1e18 : 1e-18; }
   DType NewDType() { return choose_.OneIn(2) ? DType::kInt8 : DType::kUInt8; }
   int32_t NewZero(DType dtype) {
     const int32_t least = dtype == DType::kInt8 ? -128 : 0;
@@ -143,7 +146,7 @@ class QuantizedMaker {
 
   void AddFeed(const Shape& shape) {
     Quantized q{to_.NewName("q"), shape, NewDType()};
-    q.scale = NewScale(0.02);
+    q.scale = NewScale(0.02 * Extreme());
     q.zero = NewZero(q.dtype);
     to_.Feed(q.name, Bytes(shape, q.dtype));
     live_.push_back(q);
@@ -164,11 +167,12 @@ class QuantizedMaker {
     const std::string q = to_.NewName("w"), out = to_.NewName("f");
     to_.Parameter(q, Bytes(shape, dtype));
     const int64_t scales = choose_.OneIn(3) ? 1 : shape[axis];
-    SlotList in = {{"X", {q}}, {"Scale", {Floats({scales}, 0.01, !choose_.OneIn(8))}}};
+    const double scale = 0.01 * Extreme();
+    SlotList in = {{"X", {q}}, {"Scale", {Floats({scales}, scale, !choose_.OneIn(8))}}};
     if (dtype == DType::kUInt8 || choose_.OneIn(4))
       in.push_back({"ZeroPoint", {Zeros(scales, dtype, dtype == DType::kUInt8 ? 131 : 3)}});
     to_.Append("affine_dequantize", in, "Out", out, {{"axis", axis}});
-    *size = 0.015 * 74;
+    *size = 1.5 * scale * 74;
     return out;
   }
 
@@ -209,7 +213,7 @@ class QuantizedMaker {
       return;
     }
     Quantized q{to_.NewName("q"), x.shape, NewDType()};
-    q.scale = NewScale(std::max(x.size, 1e-30) / 40);
+    q.scale = NewScale(std::max(x.size, 1e-30) / 40 * std::max(Extreme(), 1.0));
     q.zero = NewZero(q.dtype);
     AttrList attrs = {{"axis", int32_t{0}}, {"out_dtype", static_cast<int32_t>(q.dtype)}};
     to_.Append("affine_quantize", QuantizationOf(x.name, q), "Out", q.name, attrs);
@@ -370,7 +374,7 @@ Values RunFrozen(const QuantizedCase& made, KernelMode kernels,
   std::vector<std::string> names;
   std::vector<Tensor> fed;
   for (const auto& [name, value] : made.feeds) names.push_back(name), fed.push_back(value);
-  Executor executor(CompileOptions{.kernels = kernels});
+  Executor executor(CompileOptions{.kernels = kernels, .flush_subnormals = false});
   Scope scope = made.scope.Clone();
   PreparedProgram prepared = executor.PrepareFrozen(made.program, scope, names, fetches);
   if (integer_ops) {
@@ -420,6 +424,23 @@ std::string Difference(const Tensor& want, const Tensor& got) {
   return "";
 }
 
+// The scales, zero points and biases, which the listing of a program does not show.
+std::string SmallParameters(const QuantizedCase& made) {
+  std::string text;
+  for (const std::string& name : made.scope.LocalNames()) {
+    const Tensor value = made.scope.Get(name);
+    if (value.numel() > 8) continue;
+    text += "\n  " + name + " =";
+    const Tensor doubles = value.Cast(DType::kFloat64);
+    for (double x : doubles.span<double>()) text += fmt::format(" {}", x);
+  }
+  return text;
+}
+
+Finding Difference(const QuantizedCase& made, const std::string& kind, const std::string& what) {
+  return {kind, what + SmallParameters(made)};
+}
+
 }  // namespace
 
 QuantizedCase MakeQuantizedCase(Choices& choose) {
@@ -442,7 +463,7 @@ std::optional<Finding> CheckQuantizedCase(const QuantizedCase& made, Choices& ch
       for (const std::string& name : made.results) {
         const std::string text = Difference(want.at(name), got.at(name));
         if (!text.empty())
-          return Finding{fmt::format("{} kernels differ", mode), name + ": " + text};
+          return Difference(made, fmt::format("{} kernels differ", mode), name + ": " + text);
       }
       if (!all || !choose.OneIn(2)) continue;
       // Without the values in between.
@@ -451,7 +472,7 @@ std::optional<Finding> CheckQuantizedCase(const QuantizedCase& made, Choices& ch
       if (kernels == KernelMode::kReference) continue;
       const std::string text = Difference(got.at(last), alone.at(last));
       if (!text.empty())
-        return Finding{"other results without the values between", last + ": " + text};
+        return Difference(made, "other results without the values between", last + ": " + text);
     } catch (const Error& error) {
       return Finding{fmt::format("an error with {} kernels", mode), error.what()};
     }
