@@ -38,7 +38,7 @@ class OnesFinder {
       const Ints axes = spec->AttrOf<Ints>(op, "axis");
       return axis < static_cast<int>(axes.size()) && x_is_one(axes[static_cast<size_t>(axis)]);
     }
-    if (QuantizesElements(op, context_)) return x_is_one(axis);
+    if (HasOneStep(op, block_, context_)) return x_is_one(axis);
     if (type == "batch_norm") return op.Output("Y") == Only(var) && x_is_one(axis);
     if (IsConvolution(type) || type == "pool2d") return WindowIsOne(op, *spec, axis, depth);
     return spec->elementwise && op.Output("Out") == Only(var) && SumIsOne(op, *spec, axis, depth);

@@ -14,6 +14,23 @@ void RedirectStatistic(OpDesc& norm, const char* in, const char* out) {
   norm.SetOutput(out, {name});
 }
 
+// Quantizations with a fixed scale write the scale and its state back. quantize_linear is one
+// unless it says otherwise, the others only if they say so.
+void RedirectFixedScales(OpDesc& op) {
+  const std::string& type = op.type();
+  const bool linear = type == "quantize_linear";
+  const bool fixed = type == "dequantize_linear" || op.GetAttr<bool>("is_test", linear);
+  const bool quantizes = linear || type == "dequantize_linear" ||
+                         type.starts_with("fake_quantize_") ||
+                         type.starts_with("fake_channel_wise_quantize_");
+  if (!quantizes || !fixed) return;
+  const char* scale = op.HasInput("InScale") ? "InScale" : "Scale";
+  RedirectStatistic(op, scale, "OutScale");
+  RedirectStatistic(op, "InScales", "OutScales");
+  RedirectStatistic(op, "InAccum", "OutAccum");
+  RedirectStatistic(op, "InState", "OutState");
+}
+
 const Tensor* OwnTensor(const VarValue* held) {
   const auto* tensor = held ? std::get_if<Tensor>(held) : nullptr;
   return tensor && tensor->version() != 0 && tensor->lod().empty() ? tensor : nullptr;
@@ -40,6 +57,7 @@ FrozenValues Freeze(ProgramDesc& program, const Scope& scope,
       RedirectStatistic(op, "Mean", "MeanOut");
       RedirectStatistic(op, "Variance", "VarianceOut");
     }
+    RedirectFixedScales(op);
     op.ForEachOutput([&](const std::string& name) { written.insert(name); });
   });
   FrozenValues frozen;

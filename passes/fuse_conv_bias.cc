@@ -50,17 +50,40 @@ bool IsChannelBias(const Matcher& matcher, const Match& m) {
          m.op("add").GetAttr<int32_t>("axis", -1) == 1 && !IsChannelsLast(m.op("conv"));
 }
 
+// A frozen bias [1, M, 1, 1] or [M, 1, 1] of images in NCHW: ONNX adds the biases of ConvInteger
+// so.
+bool IsFrozenImageBias(const Matcher& matcher, const Match& m) {
+  const Tensor* bias = matcher.Constant(m["bias"]);
+  const Shape* filter = matcher.ShapeOf(m["w"]);
+  const OpDesc& conv = m.op("conv");
+  if (!bias || !filter || filter->rank() != 4 || IsChannelsLast(conv)) return false;
+  const int rank = bias->shape().rank(), at = rank - 3;
+  const auto axis = m.op("add").GetAttr<int32_t>("axis", -1);
+  return (rank == 3 || rank == 4) && (axis == -1 || axis == 4 - rank) &&
+         bias->shape()[at] == bias->numel() && bias->numel() == ChannelsOf(conv, *filter);
+}
+
+// The bias as a vector.
+std::string VectorOf(const Match& m, ProgramDesc& program, const PassContext& context) {
+  const Tensor* bias = context.FrozenValue(m["bias"]);
+  if (!bias || bias->shape().rank() == 1) return m["bias"];
+  Tensor vector = bias->Reshaped({bias->numel()}).Clone();
+  std::string name = context.AddFrozen(program, m["bias"] + "@VECTOR", std::move(vector));
+  context.NoteMade(name, m["bias"]);
+  return name;
+}
+
 // Like IsChannelBias: whether the bias was added along the channels, in the layout of the fused op.
 bool IsChannelGradient(const Match& m) {
   return m.op("add_grad").GetAttr<int32_t>("axis", -1) == 1 && !IsChannelsLast(m.op("conv_grad"));
 }
 
-void FuseForward(const Match& m, Rewrites& rewrites) {
+void FuseForward(const Match& m, const std::string& bias, Rewrites& rewrites) {
   OpDesc conv = m.op("conv");
   // A recomputed convolution now names the variable that the original sum writes.
   if (const Attribute* from = m.op("add").FindAttr(kRecomputedFromAttr))
     conv.SetAttr(kRecomputedFromAttr, *from);
-  conv.SetInput("Bias", {m["bias"]});
+  conv.SetInput("Bias", {bias});
   conv.SetOutput("Output", {m["y"]});
   rewrites.Replace(m, {conv});
 }
@@ -137,11 +160,11 @@ void FuseConvBias(ProgramDesc& program, const PassContext& context) {
   const Matcher matcher(program.Root(), context);
   Rewrites rewrites(program.Root());
   for (const Match& forward : matcher.FindAll(Forward())) {
-    if (!IsChannelBias(matcher, forward)) continue;
+    if (!IsChannelBias(matcher, forward) && !IsFrozenImageBias(matcher, forward)) continue;
     if (!forward.op("conv").GetAttr<std::string>("fuse_activation", "").empty()) continue;
-    FuseForward(forward, rewrites);
+    FuseForward(forward, VectorOf(forward, program, context), rewrites);
     const std::optional<Match> gradient = matcher.Find(Gradient(), forward);
-    if (gradient && IsChannelGradient(*gradient) &&
+    if (gradient && IsChannelBias(matcher, forward) && IsChannelGradient(*gradient) &&
         gradient->op("conv_grad").type() == forward.op("conv").type() + "_grad")
       FuseGradient(*gradient, rewrites);
   }

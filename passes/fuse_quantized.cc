@@ -8,6 +8,7 @@
 #include <coracle/passes/fuse_quantized.h>
 #include <coracle/passes/passes.h>
 #include <coracle/passes/quantization_notes.h>
+#include <coracle/passes/unify_quantization.h>
 
 #include <algorithm>
 #include <string>
@@ -57,14 +58,15 @@ void ApplyRules(ProgramDesc& program, const PassContext& context, Reasons& reaso
 }
 
 bool IsQuantization(const OpDesc& op) {
-  return op.type() == "affine_quantize" || op.type() == "affine_dequantize";
+  return op.type() == "affine_quantize" || op.type() == "affine_dequantize" ||
+         op.type() == "dynamic_scale";
 }
 
 // The notes on the ops of the block, except those that only compute shapes.
 class Notes {
  public:
-  Notes(const ProgramDesc& program, const Reasons& reasons)
-      : block_(program.Root()), reasons_(reasons) {}
+  Notes(const ProgramDesc& program, const PassContext& context, const Reasons& reasons)
+      : block_(program.Root()), context_(context), reasons_(reasons) {}
 
   std::vector<QuantizationNote> List() const {
     std::vector<QuantizationNote> notes;
@@ -83,6 +85,7 @@ class Notes {
         note.reason =
             reason != reasons_.end() ? reason->second : op.type() + " has no integer form here";
       }
+      if (const std::string why = WhyNotUnified(op, context_); !why.empty()) note.reason = why;
       notes.push_back(std::move(note));
     });
     return notes;
@@ -106,6 +109,7 @@ class Notes {
   }
 
   const BlockDesc& block_;
+  const PassContext& context_;
   const Reasons& reasons_;
 };
 
@@ -118,8 +122,9 @@ ScopedQuantizationNotes* ScopedQuantizationNotes::Current() { return current_not
 void FuseQuantized(ProgramDesc& program, const PassContext& context) {
   if (!context.frozen) return;
   bool quantized = false;
-  std::as_const(program).Root().ForEachOp(
-      [&](const OpDesc& op) { quantized = quantized || IsQuantization(op); });
+  std::as_const(program).Root().ForEachOp([&](const OpDesc& op) {
+    quantized = quantized || IsQuantization(op) || !WhyNotUnified(op, context).empty();
+  });
   if (!quantized) return;
   Reasons reasons;
   if (IntegerProductsPay()) {
@@ -130,7 +135,7 @@ void FuseQuantized(ProgramDesc& program, const PassContext& context) {
       reasons[op.FirstOutput()] = "this machine multiplies float32 as fast as integers";
     });
   }
-  if (current_notes) current_notes->Set(Notes(program, reasons).List());
+  if (current_notes) current_notes->Set(Notes(program, context, reasons).List());
 }
 
 }  // namespace coracle::inline internal

@@ -34,6 +34,8 @@ class QuantizedScene {
   const QuantizedValue* Integers(const std::string& var) const { return values_.Find(var); }
   // The same, if one scale greater than 0 serves all of them.
   const QuantizedValue* IntegersOfOneScale(const std::string& var) const;
+  // The same, also if each run computes the scale: then its form has only names.
+  const QuantizedValue* IntegersOfAnyScale(const std::string& var) const;
   // nullptr for an undeclared variable.
   const VarMeta* Meta(const std::string& var) const;
   // The only op that reads a variable that nothing else sees; nullptr if there is no such op.
@@ -90,7 +92,7 @@ bool HaveSameShape(const QuantizedScene& scene, const VarMeta* a, const VarMeta*
 void ExtendEpilogue(const QuantizedScene& scene, const EpilogueKinds& kinds,
                     QuantizedEpilogue& so_far);
 // Sets the attrs and slots of activation and result.
-void SetEpilogue(const QuantizedEpilogue& epilogue, OpDesc& op);
+void SetEpilogue(QuantizedScene& scene, const QuantizedEpilogue& epilogue, OpDesc& op);
 // Also the slot Residual, in integers if it has them.
 void SetResidual(const QuantizedScene& scene, const QuantizedEpilogue& epilogue, OpDesc& op);
 

@@ -68,7 +68,7 @@ std::string QuantizeSum(QuantizedScene& scene, const OpDesc& op) {
   SetForm(made, "X", x->form);
   SetForm(made, "Y", y->form);
   if (const Attribute* axis = op.FindAttr("axis")) made.SetAttr("axis", *axis);
-  SetEpilogue(epilogue, made);
+  SetEpilogue(scene, epilogue, made);
   return scene.Replace(epilogue.ops, {made});
 }
 
@@ -94,7 +94,7 @@ std::string QuantizeConcat(QuantizedScene& scene, const OpDesc& op) {
   }
   if (any_zero) made.SetInput("XZeroPoint", zeros);
   if (const Attribute* axis = op.FindAttr("axis")) made.SetAttr("axis", *axis);
-  SetEpilogue(epilogue, made);
+  SetEpilogue(scene, epilogue, made);
   return scene.Replace(epilogue.ops, {made});
 }
 
@@ -111,7 +111,7 @@ std::string QuantizePool(QuantizedScene& scene, const OpDesc& op) {
   const OpSpec* spec = scene.context().ops.Find(made.type());
   for (const NamedAttr& attr : op.attrs())
     if (spec && spec->FindAttr(attr.name)) made.SetAttr(attr.name, attr.value);
-  SetEpilogue(epilogue, made);
+  SetEpilogue(scene, epilogue, made);
   return scene.Replace(epilogue.ops, {made});
 }
 

@@ -32,14 +32,26 @@ std::string CheckWeight(const QuantizedScene& scene, const QuantizedValue& weigh
 
 // --- convolutions ---
 
+// Whether few channels share an input channel. The fast kernel of integers for such a convolution
+// needs frozen scales.
+bool HasSmallGroups(const QuantizedScene& scene, const OpDesc& op) {
+  const VarMeta* filter = scene.Meta(op.Input("Filter")[0]);
+  constexpr int64_t kSmall = 16;
+  return scene.SpecOf(op).AttrOf<int32_t>(op, "groups") > 1 &&
+         (!filter || filter->shape.rank() < 2 || filter->shape[1] < kSmall);
+}
+
 std::string CheckConvolution(const QuantizedScene& scene, const OpDesc& op) {
   if (op.Input("Input").size() != 1 || op.Input("Filter").size() != 1 ||
       op.Output("Output").size() != 1)
     return "it has no input or filter";
   if (scene.flow().IsRecomputed(op)) return "it is computed again for a gradient";
-  if (!scene.IntegersOfOneScale(op.Input("Input")[0])) return "its input is not quantized";
+  const QuantizedValue* input = scene.IntegersOfAnyScale(op.Input("Input")[0]);
+  if (!input) return "its input is not quantized";
   const QuantizedValue* filter = scene.Integers(op.Input("Filter")[0]);
   if (!filter) return "its filter is not quantized";
+  if (input->form.scales.empty() && HasSmallGroups(scene, op))
+    return "in small groups, only frozen scales pay";
   return CheckWeight(scene, *filter, 0);
 }
 
@@ -103,12 +115,18 @@ std::optional<Product> ProductOf(const QuantizedScene& scene, const OpDesc& op) 
   return p;
 }
 
+const QuantizedValue* OperandY(const QuantizedScene& scene, const Product& p) {
+  const QuantizedValue* y = scene.Integers(p.y);
+  return y ? y : scene.IntegersOfAnyScale(p.y);
+}
+
 std::string CheckProduct(const QuantizedScene& scene, const OpDesc& op, const Product& p) {
   if (scene.flow().IsRecomputed(op)) return "it is computed again for a gradient";
   if (!scene.flow().IsOnlyOutput(op, op.Output("Out")[0]))
     return "its sums before the activation are read";
-  if (!scene.IntegersOfOneScale(p.x)) return "its X is not quantized with one scale";
-  const QuantizedValue* y = scene.Integers(p.y);
+  const QuantizedValue* x = scene.IntegersOfAnyScale(p.x);
+  if (!x) return "its X is not quantized with one scale";
+  const QuantizedValue* y = OperandY(scene, p);
   if (!y) return "its Y is not quantized";
   const VarMeta *x_meta = scene.Meta(p.x), *y_meta = scene.Meta(p.y);
   if (!x_meta || !y_meta || x_meta->shape.rank() < 2 || y_meta->shape.rank() < 2)
@@ -118,9 +136,10 @@ std::string CheckProduct(const QuantizedScene& scene, const OpDesc& op, const Pr
   if (p.rows > 0 && scene.flow().CertainRank(p.x) != x_meta->shape.rank())
     return "the rank of its X is known only at run time";
   if (!std::isfinite(p.alpha) || !(p.alpha > 0)) return "its factor alpha is not positive";
+  if (p.alpha != 1 && x->form.scales.empty()) return "it has a factor alpha, and no frozen scale";
   if (scene.context().FrozenValue(y->integers))
     return CheckWeight(scene, *y, y_meta->shape.rank() - (p.trans_y ? 2 : 1));
-  return scene.IntegersOfOneScale(p.y) ? "" : "its Y has several scales";
+  return scene.IntegersOfAnyScale(p.y) ? "" : "its Y has several scales";
 }
 
 // The number of columns, if it is known.
@@ -183,7 +202,7 @@ std::string QuantizeConvolution(QuantizedScene& scene, const OpDesc& op) {
   if (!FitsResidual(scene, epilogue)) return "its residual has another shape";
   if (!IsFloat(scene.Meta(epilogue.result))) return "its result is not of float32";
   ExtendEpilogue(scene, {.residual = true}, epilogue);
-  const QuantizedValue& input = *scene.IntegersOfOneScale(op.Input("Input")[0]);
+  const QuantizedValue& input = *scene.IntegersOfAnyScale(op.Input("Input")[0]);
   const QuantizedValue& filter = *scene.Integers(op.Input("Filter")[0]);
   OpDesc made("quantized_conv2d", {{"Input", {input.integers}}, {"Filter", {filter.integers}}},
               {{"Output", {epilogue.result}}});
@@ -194,7 +213,7 @@ std::string QuantizeConvolution(QuantizedScene& scene, const OpDesc& op) {
        {"strides", "paddings", "padding_algorithm", "dilations", "groups", "data_format"})
     if (const Attribute* value = op.FindAttr(name)) made.SetAttr(name, *value);
   SetResidual(scene, epilogue, made);
-  SetEpilogue(epilogue, made);
+  SetEpilogue(scene, epilogue, made);
   return scene.Replace(epilogue.ops, {made});
 }
 
@@ -208,8 +227,8 @@ std::string QuantizeProduct(QuantizedScene& scene, const OpDesc& op) {
   if (!IsFloat(scene.Meta(epilogue.result))) return "its result is not of float32";
   if (op.type() == "fc") AddFcParts(scene, op, epilogue);
   ExtendEpilogue(scene, {.bias_columns = ColumnsOf(scene, *p), .residual = true}, epilogue);
-  const QuantizedValue& x = *scene.IntegersOfOneScale(p->x);
-  const QuantizedValue& y = *scene.Integers(p->y);
+  const QuantizedValue& x = *scene.IntegersOfAnyScale(p->x);
+  const QuantizedValue& y = *OperandY(scene, *p);
   std::vector<OpDesc> made;
   const std::string rows = Flattened(scene, *p, x.integers, x.form.dtype, made);
   OpDesc product("quantized_matmul", {{"X", {rows}}, {"Y", {y.integers}}},
@@ -218,7 +237,7 @@ std::string QuantizeProduct(QuantizedScene& scene, const OpDesc& op) {
   SetForm(product, "Y", y.form);
   if (!epilogue.bias.empty()) product.SetInput("Bias", {VectorOf(scene, epilogue.bias)});
   SetResidual(scene, epilogue, product);
-  SetEpilogue(epilogue, product);
+  SetEpilogue(scene, epilogue, product);
   made.push_back(product);
   return scene.Replace(epilogue.ops, made);
 }

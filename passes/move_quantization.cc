@@ -21,6 +21,7 @@
 #include <coracle/passes/value_flow.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <optional>
 #include <unordered_set>
@@ -225,10 +226,74 @@ class DequantizeMover : IntegerMoves {
   std::unordered_map<const OpDesc*, std::vector<OpDesc>> moved_;
 };
 
+// Tells which float32 variables can be neither nan nor infinite in any run: products of dequantized
+// numbers, and functions of them that do not grow.
+class FiniteNumbers {
+ public:
+  FiniteNumbers(const BlockDesc& block, const PassContext& context, const ValueFlow& flow)
+      : context_(context), flow_(flow), values_(block, context, flow) {}
+
+  bool Has(const std::string& var) const { return Has(var, 0); }
+
+ private:
+  bool Has(const std::string& var, int depth) const {
+    if (depth > kMaxDepth) return false;
+    if (const Tensor* constant = context_.FrozenValue(var)) return IsSmall(*constant);
+    if (IsDequantized(var)) return true;
+    const OpDesc* op = flow_.IsTemporary(var) ? flow_.WriterOf(var) : nullptr;
+    const OpSpec* spec = op ? context_.ops.Find(op->type()) : nullptr;
+    if (!spec) return false;
+    if (IsQuantizableProduct(*op)) return IsFiniteProduct(*op, depth);
+    static const std::unordered_set<std::string> kBounded = {"relu",
+                                                             "relu6",
+                                                             "sigmoid",
+                                                             "tanh",
+                                                             "hard_sigmoid",
+                                                             "hard_swish",
+                                                             "elementwise_add",
+                                                             "elementwise_sub",
+                                                             "elementwise_max",
+                                                             "elementwise_min"};
+    if (kBounded.count(op->type()) == 0 && !MoveOf(*op, *spec)) return false;
+    return !op->AnyInput([&](const std::string& name, const std::string& slot) {
+      const bool numbers = slot == "X" || slot == "Y" || slot == "Input";
+      return numbers && !Has(name, depth + 1);
+    });
+  }
+  // Numbers of this size may be added and multiplied once without an overflow.
+  static bool IsSmall(const Tensor& value) {
+    constexpr int64_t kMostElements = 1 << 16;
+    if (value.dtype() != DType::kFloat32 || value.numel() > kMostElements) return false;
+    const auto* v = value.data<float>();
+    return std::all_of(v, v + value.numel(), [](float x) { return x > -1e20f && x < 1e20f; });
+  }
+  bool IsDequantized(const std::string& var) const {
+    const QuantizedValue* value = values_.Find(var);
+    return value && std::all_of(value->form.scales.begin(), value->form.scales.end(),
+                                [](float s) { return s > -1e9f && s < 1e9f; });
+  }
+  // Products of two dequantized operands; other inputs are added.
+  bool IsFiniteProduct(const OpDesc& op, int depth) const {
+    if (std::abs(op.GetAttr<float>("alpha", 1.0f)) > 1) return false;
+    if (!op.GetAttr<std::string>("activation_type", "").empty() ||
+        !op.GetAttr<std::string>("fuse_activation", "").empty())
+      return false;
+    return !op.AnyInput([&](const std::string& name, const std::string& slot) {
+      const bool added = slot == "Bias" || slot == "ResidualData";
+      return added ? !Has(name, depth + 1) : !IsDequantized(name);
+    });
+  }
+
+  const PassContext& context_;
+  const ValueFlow& flow_;
+  const QuantizedValues values_;
+};
+
 // Moves quantizations before moves.
 class QuantizeMover : IntegerMoves {
  public:
-  using IntegerMoves::IntegerMoves;
+  QuantizeMover(ProgramDesc& program, const PassContext& context)
+      : IntegerMoves(program, context), finite_(block_, context, flow_) {}
 
   void Run() {
     std::vector<const OpDesc*> ops;
@@ -281,6 +346,10 @@ class QuantizeMover : IntegerMoves {
         (move->orders && !form.HasPositiveScales()))
       return false;
     std::vector<std::string> from = writer->Input(move->slot);
+    // A maximum with a nan is nan. Among integers, the nan would be the least one.
+    if (move->orders && !std::all_of(from.begin(), from.end(),
+                                     [&](const std::string& name) { return finite_.Has(name); }))
+      return false;
     const std::unordered_set<std::string> distinct(from.begin(), from.end());
     if (distinct.size() != from.size() ||
         !std::all_of(from.begin(), from.end(),
@@ -329,6 +398,7 @@ class QuantizeMover : IntegerMoves {
     replaced_[&op] = std::move(made);
   }
 
+  const FiniteNumbers finite_;
   std::unordered_map<std::string, Pending> pending_;  // by the result of the move
   std::unordered_map<const OpDesc*, std::vector<OpDesc>> replaced_;
 };

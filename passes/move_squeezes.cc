@@ -55,7 +55,8 @@ using Images = std::unordered_map<std::string, Image>;  // by signal
 
 class ImageOps {
  public:
-  ImageOps(const PassContext& context, const Images& images) : context_(context), images_(images) {}
+  ImageOps(const BlockDesc& block, const PassContext& context, const Images& images)
+      : block_(block), context_(context), images_(images) {}
 
   // nullopt for an op that cannot work on images. REQUIRES: an input is a signal with an image.
   std::optional<OnImages> Find(const OpDesc& op, const OpSpec& spec) const {
@@ -82,7 +83,7 @@ class ImageOps {
 
   // Whether the op works on images as on signals, perhaps with other numbers of axes.
   bool SetAxis(const OpDesc& op, const OpSpec& spec, const Image& image, OpDesc& now) const {
-    if (WorksOnElements(op, spec, context_)) return true;
+    if (WorksOnElements(op, spec, block_, context_)) return true;
     const bool all =
         !op.AnyInput([&](const std::string& name) { return images_.count(name) == 0; });
     if (all && op.type() == "concat") {
@@ -101,7 +102,7 @@ class ImageOps {
   bool ConvertOperands(const OpDesc& op, const OpSpec& spec, const Image& image,
                        OnImages& on) const {
     OpDesc& now = on.op;
-    if (!WorksOnElements(op, spec, context_)) return true;
+    if (!WorksOnElements(op, spec, block_, context_)) return true;
     const std::vector<std::string>&x = op.Input("X"), &y = op.Input("Y");
     std::unordered_set<std::string> others;
     op.ForEachInput([&](const std::string& name, const std::string& slot) {
@@ -131,6 +132,7 @@ class ImageOps {
     return true;
   }
 
+  const BlockDesc& block_;
   const PassContext& context_;
   const Images& images_;
 };
@@ -165,7 +167,7 @@ class SqueezeMover {
     if (!op.AnyInput([&](const std::string& name) { return images_.count(name) > 0; })) return;
     if (IsUnsqueeze(op)) return AddExit(op, *spec);
     const std::string* out = SoleResult(op);
-    const auto on = out ? ImageOps(context_, images_).Find(op, *spec) : std::nullopt;
+    const auto on = out ? ImageOps(block_, context_, images_).Find(op, *spec) : std::nullopt;
     if (on) Move(op, *on, *out);
   }
 
@@ -190,7 +192,8 @@ class SqueezeMover {
       const OpSpec* spec = context_.ops.Find(writer.type());
       if (!spec) return false;
       if (!spec->layout_attr.empty()) return true;
-      if (!WorksOnElements(writer, *spec, context_) || writer.Input("X").size() != 1) return false;
+      if (!WorksOnElements(writer, *spec, block_, context_) || writer.Input("X").size() != 1)
+        return false;
       var = writer.Input("X")[0];
     }
     return false;

@@ -328,9 +328,13 @@ void UseNhwcLayout(ProgramDesc& program, const PassContext& context) {
         return std::find(slots.begin(), slots.end(), slot) != slots.end();
       });
       op->SetAttr(def->layout_attr, LastLayout(*def, rank));
-    } else if (def && WorksOnElements(*op, *def, context) &&
+    } else if (def && WorksOnElements(*op, *def, block, context) &&
                HasOneLayout(block, *def, *op, vectors) && forms.SavesConversion(*op)) {
       ConvertElementwise(block, *def, *op, forms);
+    } else if (IgnoresOrder(*op) && forms.SavesConversion(*op)) {
+      forms.Convert(*op, [&](const std::string& name, const std::string& slot) {
+        return slot == "X" && ImageRank(block, name) != 0;
+      });
     } else if (const int joined = def ? JoinedRank(block, *def, *op) : 0;
                joined != 0 && forms.SavesConversion(*op)) {
       forms.Convert(

@@ -19,6 +19,11 @@ void RemoveIdentities(ProgramDesc& program, const PassContext& context);
 // casts: the convolutions read float32 filters and write float32 gradients.
 void WidenFilters(ProgramDesc& program, const PassContext& context);
 
+// Rewrites quantized values in other forms as affine_quantize and affine_dequantize of float32, if
+// their parameters are frozen or of a dynamic_scale: Paddle's fake_quantize and quantize_linear
+// ops, oneDNN's quantize, and sums of integers that are multiplied by their scales later.
+void UnifyQuantization(ProgramDesc& program, const PassContext& context);
+
 // Runs the ops that depend only on frozen parameters and constants, and makes their results frozen
 // parameters. Skips results that would increase the memory of the parameters by more than 1 MiB in
 // total, after parameters that are no longer read are released.

@@ -115,6 +115,16 @@ bool AdaptTo(const QuantizedForm& form, QuantizedEpilogue& epilogue) {
          (form.most == whole.most || integer(bounds->most) <= static_cast<float>(form.most));
 }
 
+// Integer ops round ties to even. With a scale that is less by 2^-22, ties lie beyond the middle,
+// as do numbers that float32 can hardly tell from ties.
+QuantizedForm RoundingAway(QuantizedScene& scene, QuantizedForm form) {
+  if (!form.rounds_away) return form;
+  constexpr float kNudge = 1 - 0x1p-22f;
+  form.scales[0] *= kNudge;
+  form.scale = scene.AddConstant(form.scale, Tensor::Of<float>({1}, {form.scales[0]}));
+  return form;
+}
+
 }  // namespace
 
 bool HaveSameShape(const QuantizedScene& scene, const VarMeta* a, const VarMeta* b) {
@@ -165,11 +175,11 @@ void ExtendEpilogue(const QuantizedScene& scene, const EpilogueKinds& kinds,
   }
 }
 
-void SetEpilogue(const QuantizedEpilogue& epilogue, OpDesc& op) {
+void SetEpilogue(QuantizedScene& scene, const QuantizedEpilogue& epilogue, OpDesc& op) {
   for (const NamedAttr& attr : epilogue.activation) op.SetAttr(attr.name, attr.value);
   const DType dtype = epilogue.form ? epilogue.form->dtype : DType::kFloat32;
   op.SetAttr("out_dtype", static_cast<int32_t>(dtype));
-  if (epilogue.form) SetForm(op, "Out", *epilogue.form);
+  if (epilogue.form) SetForm(op, "Out", RoundingAway(scene, *epilogue.form));
 }
 
 void SetResidual(const QuantizedScene& scene, const QuantizedEpilogue& epilogue, OpDesc& op) {

@@ -80,6 +80,37 @@ bool IsDequantize(const OpDesc& op) {
          op.Output("Out").size() == 1;
 }
 
+// Whether the variable has one element in each run: it is frozen, or only a dynamic_scale writes
+// it.
+bool IsOneNumber(const std::string& name, const BlockDesc& block, const PassContext& context) {
+  if (const Tensor* value = context.FrozenValue(name)) return value->numel() == 1;
+  const auto writers = block.Uses(name).writers;
+  return writers.size() == 1 && writers[0]->type() == "dynamic_scale" &&
+         context.captured.count(name) == 0 && context.feeds.count(name) == 0;
+}
+
+// The names of the parameters of an affine_dequantize of bytes to float32 whose scale or zero point
+// is not frozen, but one number.
+std::optional<QuantizedForm> FormOfARun(const BlockDesc& block, const PassContext& context,
+                                        const ValueFlow& flow, const OpDesc& op) {
+  const OpSpec& spec = context.ops.Get(op.type());
+  const VarDesc* integers = block.FindVarRecursive(op.Input("X")[0]);
+  if (!integers || !IsByteType(integers->dtype()) || !IsFloat(block, op.Output("Out")[0]) ||
+      spec.AttrOf<int32_t>(op, "block_size") != 0 || !HasOneStep(op, block, context))
+    return std::nullopt;
+  QuantizedForm form;
+  form.dtype = integers->dtype();
+  form.scale = op.Input("Scale")[0];
+  if (op.HasInput("ZeroPoint")) form.zero_point = op.Input("ZeroPoint")[0];
+  const VarDesc* scale = block.FindVarRecursive(form.scale);
+  const VarDesc* zero = block.FindVarRecursive(form.zero_point);
+  const bool typed = scale && scale->dtype() == DType::kFloat32 &&
+                     (form.zero_point.empty() || (zero && zero->dtype() == form.dtype));
+  const bool same = flow.IsConstantInARun(form.scale) &&
+                    (form.zero_point.empty() || flow.IsConstantInARun(form.zero_point));
+  return typed && same ? std::optional(std::move(form)) : std::nullopt;
+}
+
 }  // namespace
 
 int64_t LeastOf(DType dtype) { return dtype == DType::kInt8 ? -128 : 0; }
@@ -107,8 +138,17 @@ bool QuantizesElements(const OpDesc& op, const PassContext& context) {
   return scale && scale->numel() == 1 && (zero ? zero->numel() == 1 : !op.HasInput("ZeroPoint"));
 }
 
-bool WorksOnElements(const OpDesc& op, const OpSpec& spec, const PassContext& context) {
-  return spec.elementwise || QuantizesElements(op, context);
+bool HasOneStep(const OpDesc& op, const BlockDesc& block, const PassContext& context) {
+  if (!IsQuantize(op) && !IsDequantize(op)) return false;
+  return op.Input("Scale").size() == 1 && IsOneNumber(op.Input("Scale")[0], block, context) &&
+         (!op.HasInput("ZeroPoint") || IsOneNumber(op.Input("ZeroPoint")[0], block, context));
+}
+
+bool IgnoresOrder(const OpDesc& op) { return op.type() == "dynamic_scale"; }
+
+bool WorksOnElements(const OpDesc& op, const OpSpec& spec, const BlockDesc& block,
+                     const PassContext& context) {
+  return spec.elementwise || HasOneStep(op, block, context);
 }
 
 bool IsTable(const OpSpec& spec, std::string_view slot) {
@@ -124,8 +164,7 @@ std::optional<QuantizedForm> FormWritten(const BlockDesc& block, const PassConte
   const OpSpec& spec = context.ops.Get(quantize.type());
   if (form && spec.AttrOf<int32_t>(quantize, "quotient_dtype") != -1)
     return Refuse(why, "its quotient has 16 bits");
-  if (form && spec.AttrOf<std::string>(quantize, "round_mode") != "even")
-    return Refuse(why, "it rounds halves away from 0");
+  if (form) form->rounds_away = spec.AttrOf<std::string>(quantize, "round_mode") != "even";
   const auto least = spec.AttrOf<int64_t>(quantize, "qmin");
   const auto most = spec.AttrOf<int64_t>(quantize, "qmax");
   if (form && (least != 0 || most != 0)) {
@@ -148,13 +187,21 @@ QuantizedValues::QuantizedValues(const BlockDesc& block, const PassContext& cont
     if (!IsDequantize(op) || flow.IsRecomputed(op)) return;
     const std::string &q = op.Input("X")[0], &out = op.Output("Out")[0];
     if (!flow.IsConstantInARun(q) || !flow.IsConstantInARun(out)) return;
-    if (auto form = FormRead(block, context, op)) values_[out] = {&op, q, std::move(*form)};
+    if (auto form = FormRead(block, context, op))
+      values_[out] = {&op, q, std::move(*form)};
+    else if (auto names = FormOfARun(block, context, flow, op))
+      of_a_run_[out] = {&op, q, std::move(*names)};
   });
 }
 
 const QuantizedValue* QuantizedValues::Find(const std::string& var) const {
   const auto found = values_.find(var);
   return found == values_.end() ? nullptr : &found->second;
+}
+
+const QuantizedValue* QuantizedValues::FindOfARun(const std::string& var) const {
+  const auto found = of_a_run_.find(var);
+  return found == of_a_run_.end() ? nullptr : &found->second;
 }
 
 void SetForm(OpDesc& op, const std::string& prefix, const QuantizedForm& form) {

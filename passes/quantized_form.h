@@ -23,6 +23,7 @@ struct QuantizedForm {
   std::string scale, zero_point;     // the frozen parameters; zero_point is "" if all are 0
   // The range of the integers that an affine_quantize writes.
   int64_t least = 0, most = 0;
+  bool rounds_away = false;  // whether it rounds halves away from 0
 
   bool HasOneScale() const { return axis < 0; }
   float Scale() const { return scales[0]; }
@@ -44,9 +45,15 @@ bool MeansSame(const QuantizedForm& a, const QuantizedForm& b);
 // Whether the op is an affine_dequantize or affine_quantize with one frozen scale and zero point,
 // which works on each element by itself.
 bool QuantizesElements(const OpDesc& op, const PassContext& context);
+// Whether it is an affine_quantize or affine_dequantize with one scale and zero point, which may be
+// those that a dynamic_scale computes in each run.
+bool HasOneStep(const OpDesc& op, const BlockDesc& block, const PassContext& context);
+// Whether the op gives numbers that do not depend on the order of the elements of its X.
+bool IgnoresOrder(const OpDesc& op);
 // Whether an op works on each element by itself if the shapes of its variables, other than
 // OpDef::Tables, are equal.
-bool WorksOnElements(const OpDesc& op, const OpSpec& spec, const PassContext& context);
+bool WorksOnElements(const OpDesc& op, const OpSpec& spec, const BlockDesc& block,
+                     const PassContext& context);
 // Whether the slot is one of OpDef::Tables: its axes are not those of the other variables.
 bool IsTable(const OpSpec& spec, std::string_view slot);
 
@@ -71,10 +78,13 @@ class QuantizedValues {
   QuantizedValues(const BlockDesc& block, const PassContext& context, const ValueFlow& flow);
   // nullptr for any other variable.
   const QuantizedValue* Find(const std::string& var) const;
+  // One whose single scale or zero point a dynamic_scale computes: its form has no scales, only the
+  // names of the parameters.
+  const QuantizedValue* FindOfARun(const std::string& var) const;
   bool empty() const { return values_.empty(); }
 
  private:
-  std::unordered_map<std::string, QuantizedValue> values_;
+  std::unordered_map<std::string, QuantizedValue> values_, of_a_run_;
 };
 
 // The slots Scale and ZeroPoint of the form, for an op that has them under `prefix`.

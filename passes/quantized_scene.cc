@@ -31,6 +31,11 @@ const QuantizedValue* QuantizedScene::IntegersOfOneScale(const std::string& var)
   return value && value->form.HasOneScale() && value->form.HasPositiveScales() ? value : nullptr;
 }
 
+const QuantizedValue* QuantizedScene::IntegersOfAnyScale(const std::string& var) const {
+  const QuantizedValue* frozen = IntegersOfOneScale(var);
+  return frozen ? frozen : values_.FindOfARun(var);
+}
+
 const VarMeta* QuantizedScene::Meta(const std::string& var) const { return types_.Find(var); }
 
 const OpDesc* QuantizedScene::OnlyReader(const std::string& var) const {

@@ -184,12 +184,14 @@ std::optional<MovedOp> MoveBeforeTranspose(const OpDesc& op, const TransposeScen
     if (!IsTable(*spec, slot) && scene.is_form(name)) made.inputs.insert(name);
   });
   OpDesc now(op);
-  const bool moves =
-      spec->shape_only ? MoveShape(op, scene, made)
-      : AllAreForms(op, *spec, scene)
-          ? (WorksOnElements(op, *spec, scene.context) && IsAxiswise(op, *spec, scene)) ||
-                MoveAxes(op, *spec, scene, now, made)
-          : spec->elementwise && MoveBinary(op, *spec, scene, now, made);
+  made.plain = IgnoresOrder(op);
+  const bool moves = spec->shape_only   ? MoveShape(op, scene, made)
+                     : IgnoresOrder(op) ? AllAreForms(op, *spec, scene)
+                     : AllAreForms(op, *spec, scene)
+                         ? (WorksOnElements(op, *spec, scene.block, scene.context) &&
+                            IsAxiswise(op, *spec, scene)) ||
+                               MoveAxes(op, *spec, scene, now, made)
+                         : spec->elementwise && MoveBinary(op, *spec, scene, now, made);
   if (!moves) return std::nullopt;
   if (made.ops.empty()) made.ops.push_back(now);
   return made;

@@ -131,7 +131,7 @@ int ValueFlow::FindRank(const std::string& var, int depth) const {
   if (type == "transpose" || type == "transpose2")
     return static_cast<int>(spec->AttrOf<std::vector<int32_t>>(op, "axis").size());
   if (type == "softmax" || type == "dropout") return rank_of("X");
-  if (QuantizesElements(op, context_)) return rank_of("X");
+  if (type == "affine_quantize" || type == "affine_dequantize") return rank_of("X");
   if (type == "matmul" || type == "matmul_v2") {
     const int x = rank_of("X"), y = rank_of("Y");
     return x >= 2 && y >= 2 ? std::max(x, y) : -1;

@@ -107,16 +107,11 @@ class NumberWriter {
 
   // The range of this run, extended to 0, in 255 steps.
   std::pair<Variable, Variable> RunTimeScale(const Variable& x) {
-    const Variable least =
-        Min(writer_.Make("reduce_min", {{"X", {x.name()}}}, {{"reduce_all", true}}), 0.0);
-    const Variable most =
-        Max(writer_.Make("reduce_max", {{"X", {x.name()}}}, {{"reduce_all", true}}), 0.0);
-    const Variable range = (most - least) / 255.0;
-    // If all elements are 0, any scale will do.
-    const Variable scale = range + Cast(Equal(range, ZerosLike(range)), DType::kFloat32);
-    const Variable zero =
-        writer_.Make("round", {{"X", {Min(Max(-least / scale, 0.0), 255.0).name()}}});
-    return {scale, Cast(zero, DType::kUInt8)};
+    const std::string scale = result_.program.FreeName(x.name() + "@QUANT_SCALE");
+    const std::string zero = result_.program.FreeName(x.name() + "@QUANT_ZERO");
+    writer_.Append("dynamic_scale", {{"X", {x.name()}}},
+                   {{"Scale", {scale}}, {"ZeroPoint", {zero}}});
+    return {writer_.Var(scale), writer_.Var(zero)};
   }
 
   SlotList WithSteps(const Variable& x, const Variable& scale, const Variable& zero) const {

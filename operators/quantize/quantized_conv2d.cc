@@ -288,8 +288,8 @@ void Register(OpRegistry& ops) {
               "itself, of which the lower 32 bits are kept. The fast kernels compute in float32 "
               "after the sums: they may differ by 1 where the exact value is within the rounding "
               "of float32 of a tie. On machines without exact products of 8-bit integers (VNNI, "
-              "AMX), they "
-              "may compute the sums in float32 too, which rounds those above 2^24; integer Outputs "
+              "AMX), they may compute the sums in float32 too, which rounds those above 2^24; "
+              "integer Outputs "
               "of sums are always exact.")
           .Apply(DeclareConstraints)
           .Apply(DeclareInputs)

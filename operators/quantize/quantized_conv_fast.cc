@@ -65,7 +65,7 @@ std::optional<ConvConstants> ReadConvConstants(const PrepareContext& ctx) {
 namespace {
 
 // Whether float32 holds the factors of all channels. If they are known only in a run, the kernels
-// suppose it.
+// look at them in each run.
 bool HasTameScales(const PrepareContext& ctx, const QuantizedConvArgs& args) {
   const auto c = ReadConvConstants(ctx);
   if (!c || c->input_scale.empty()) return true;

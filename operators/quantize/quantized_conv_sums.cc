@@ -7,8 +7,10 @@
 #include <coracle/operators/quantize/image_copy.h>
 #include <coracle/operators/quantize/quantized.h>
 #include <coracle/operators/quantize/quantized_conv_onednn.h>
+#include <coracle/operators/quantize/quantized_fast.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -38,11 +40,34 @@ struct RunNumbers {
   }
 };
 
+// InputScale FilterScale[m].
+double ScaleOfChannel(const QuantizedConvArgs& a, const Workspace& ws, int64_t m) {
+  return static_cast<double>(*ws.Data<const float>(a.input_scale)) *
+         static_cast<double>(
+             ws.Data<const float>(a.filter_scale)[a.filter_scale.numel == 1 ? 0 : m]);
+}
+
+// Whether float32 holds the factors and the bias of all channels, which only the run may know.
+bool IsTameInARun(const QuantizedConvArgs& a, const Workspace& ws, const RunNumbers& numbers) {
+  if (a.raw_sums()) return true;
+  const auto out = static_cast<double>(numbers.out_scale);
+  const auto residual = static_cast<double>(numbers.residual_scale);
+  bool tame = IsTame(out) && out > 0 && IsTame(residual) && IsTame(residual / out);
+  for (int64_t m = 0; tame && m < a.g.out_channels; ++m) {
+    const double scale = ScaleOfChannel(a, ws, m);
+    tame = IsTame(scale) && IsTame(scale / out);
+    if (a.bias && a.bias.dtype == DType::kInt32)
+      tame = tame && IsTame(scale * ws.Data<const int32_t>(a.bias)[m]);
+  }
+  return tame;
+}
+
 // Converts sums to outputs, some pixels at a time.
 struct Finisher {
   QuantizedConvArgs a;
   ChannelTerms terms;
   RunNumbers numbers;
+  const Workspace* exact = nullptr;  // given if float32 does not serve
   const void* residual = nullptr;
   void* out = nullptr;
 
@@ -55,12 +80,45 @@ struct Finisher {
       const int64_t count = std::min(some, pixels - p);
       if (a.raw_sums())
         CorrectSums(terms, sums + p * step, count, static_cast<int32_t*>(out) + at + p * m);
+      else if (exact)
+        Exact(sums + p * step, count, at + p * m);
       else
         Reals(sums + p * step, count, at + p * m);
     }
   }
 
  private:
+  // In double, like the reference loop.
+  void Exact(int32_t* sums, int64_t pixels, int64_t at) const {
+    const int64_t m = terms.channels;
+    CorrectSums(terms, sums, pixels, sums);
+    for (int64_t i = 0; i < pixels * m; ++i) {
+      const double scale = ScaleOfChannel(a, *exact, i % m);
+      double real = scale * sums[i];
+      if (a.bias && a.bias.dtype == DType::kInt32)
+        real = scale * (int64_t{sums[i]} + exact->Data<const int32_t>(a.bias)[i % m]);
+      else if (a.bias)
+        real += static_cast<double>(exact->Data<const float>(a.bias)[i % m]);
+      if (residual) real += ResidualAt(at + i);
+      a.activation.Apply(&real, 1);
+      Store(real, at + i);
+    }
+  }
+  double ResidualAt(int64_t at) const {
+    if (a.residual.dtype == DType::kFloat32)
+      return static_cast<double>(static_cast<const float*>(residual)[at]);
+    return static_cast<double>(numbers.residual_scale) *
+           (IntegerAt(a.residual.dtype, residual, at) - numbers.residual_zero);
+  }
+  void Store(double real, int64_t at) const {
+    const double units = real / static_cast<double>(numbers.out_scale);
+    if (a.output.dtype == DType::kFloat32)
+      static_cast<float*>(out)[at] = static_cast<float>(real);
+    else if (a.output.dtype == DType::kInt8)
+      static_cast<int8_t*>(out)[at] = QuantizeTo<int8_t>(units, numbers.out_zero);
+    else
+      static_cast<uint8_t*>(out)[at] = QuantizeTo<uint8_t>(units, numbers.out_zero);
+  }
   void Reals(int32_t* sums, int64_t pixels, int64_t at) const {
     const int64_t n = pixels * terms.channels;
     auto* real = reinterpret_cast<float*>(sums);
@@ -91,6 +149,15 @@ struct Finisher {
   }
 };
 
+Finisher FinisherOf(const QuantizedConvArgs& a, const ChannelTerms& terms,
+                    const RunNumbers& numbers, Workspace& ws) {
+  Finisher finish{a, terms, numbers};
+  if (!IsTameInARun(a, ws, numbers)) finish.exact = &ws;
+  if (a.residual) finish.residual = ws.Data<const void>(a.residual);
+  finish.out = ws.Data<void>(a.output);
+  return finish;
+}
+
 // The terms of a run in scratch memory.
 struct TermsMemory {
   TensorArg add, scale, bias;
@@ -120,13 +187,11 @@ struct TermsMemory {
 
  private:
   void FillScales(Workspace& ws, const QuantizedConvArgs& a, ChannelTerms* terms) const {
-    const double input = static_cast<double>(*ws.Data<const float>(a.input_scale));
-    const float* filter = ws.Data<const float>(a.filter_scale);
     auto* scales = ws.Data<float>(scale);
     terms->scale = scales;
     terms->bias = a.bias ? ws.Data<const float>(bias) : nullptr;
     for (int64_t m = 0; m < terms->channels; ++m) {
-      const double real = input * static_cast<double>(filter[a.filter_scale.numel == 1 ? 0 : m]);
+      const double real = ScaleOfChannel(a, ws, m);
       scales[m] = static_cast<float>(real);
       if (!a.bias) continue;
       ws.Data<float>(bias)[m] = a.bias.dtype == DType::kInt32
@@ -200,9 +265,7 @@ Kernel MakeKernel(const PrepareContext& ctx, const QuantizedConvArgs& args,
     const int32_t zero = numbers.input_zero + (copy.flip ? 128 : 0);
     ChannelTerms terms = memory.Fill(ws, args, *rows, zero);
     if (with_ones) terms.ones_times = rows->rest.data();
-    Finisher finish{args, terms, numbers};
-    if (args.residual) finish.residual = ws.Data<const void>(args.residual);
-    finish.out = ws.Data<void>(args.output);
+    const Finisher finish = FinisherOf(args, terms, numbers, ws);
     ForParts(static_cast<int64_t>(made.parts.size()), made.threads, [&](int64_t p, int64_t thread) {
       const auto i = static_cast<size_t>(p);
       const ConvPart& part = made.parts[i];
@@ -269,6 +332,13 @@ Tensor FloatFilterOf(const QuantizedConvArgs& args, const SignedRows& rows) {
   return made;
 }
 
+// A bound of the sums of (Input - zero) (Filter - zero).
+int64_t LargestSum(const SignedRows& rows) {
+  int64_t rest = 0;
+  for (const int32_t r : rows.rest) rest = std::max<int64_t>(rest, std::abs(r));
+  return 255 * (rows.largest_sum + rows.row * rest);
+}
+
 // The sums are integers in floats.
 void ToIntegers(char* sums, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
@@ -295,10 +365,9 @@ void CenterImages(const TensorArg& input, const void* from, int32_t zero, float*
 
 Kernel QuantizedConvInFloat(const PrepareContext& ctx, const QuantizedConvArgs& args,
                             const ConvFilter& filter) {
-  // Sums above 2^24 are rounded. This is not more than the loops after them round.
-  constexpr int64_t kExact = 1 << 24, kLargestWeight = 255;
+  // Sums above 2^24 are rounded. Where products of integers are exact, results must be, too.
   const ConvGeometry& g = args.g;
-  if (args.raw_sums() && filter.rows.row * 255 * kLargestWeight >= kExact) return {};
+  if ((args.raw_sums() || ExactIntegerProducts()) && LargestSum(filter.rows) >= 1 << 24) return {};
   const auto weights = std::make_shared<const Tensor>(FloatFilterOf(args, filter.rows));
   FloatFilterArgs shown(ctx.args(), *weights);
   ConvForwardArgs inner;
@@ -316,9 +385,7 @@ Kernel QuantizedConvInFloat(const PrepareContext& ctx, const QuantizedConvArgs& 
                  ws.Data<float>(inner.input));
     if (copy_filter) std::memcpy(ws.Data<float>(inner.filter), weights->raw(), weights->nbytes());
     conv(ws);
-    Finisher finish{args, memory.Fill(ws, args, *rows, 0), numbers};
-    if (args.residual) finish.residual = ws.Data<const void>(args.residual);
-    finish.out = ws.Data<void>(args.output);
+    const Finisher finish = FinisherOf(args, memory.Fill(ws, args, *rows, 0), numbers, ws);
     float* sums = ws.Data<float>(inner.output);
     const int64_t m = g.out_channels;
     ParallelFor(g.batch * g.OutPixels(), 1 + 16384 / m, [&](int64_t begin, int64_t end) {

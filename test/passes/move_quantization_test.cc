@@ -116,6 +116,33 @@ TEST(MoveQuantization, RoundTripsDisappear) {
   p.ExpectNear({"y"});
 }
 
+// A maximum with a nan is nan, but integers have no nan: the quantization stays after the pool
+// unless its input is finite in each run.
+TEST(MoveQuantization, MaximaOfNan) {
+  const AttrList window = {{"pooling_type", std::string("max")}, {"ksize", Ints{2, 2}}};
+  Program p;
+  p.Data("x", {1, 2, 4, 4});
+  p.Unary("relu", "x", "r");
+  p.Unary("pool2d", "r", "m", window);
+  p.Quantize("m", "y", 0.02f, 3, kU8);
+  EXPECT_EQ(Moved(p), p.Listing());
+  p.feeds["x"].data<float>()[5] = std::nanf("");
+  p.ExpectNear({"y"}, 0, 0);
+  Program q;
+  q.ByteData("q", {1, 2, 4, 4}, kU8);
+  q.Dequantize("q", "x", {0.02f}, {117});
+  q.Weight("w", {2, 2, 3, 3});
+  q.Dequantize("w", "f", {0.01f});
+  q.Conv("x", "f", "c", 1, q.Floats("b", {1, -1}));
+  q.Unary("relu", "c", "r");
+  q.Unary("pool2d", "r", "m", window);
+  q.Quantize("m", "y", 0.25f, 3, kU8);
+  EXPECT_NE(Moved(q), q.Listing());
+  q.ExpectNear({"y"});
+  q.Floats("b", {std::nanf(""), -1});
+  EXPECT_EQ(Moved(q), q.Listing());
+}
+
 // Another scale, zero point, dtype or range.
 TEST(MoveQuantization, OtherIntegersStay) {
   const auto after = [](float scale, int32_t zero, DType dtype, AttrList attrs = {}) {

@@ -184,27 +184,6 @@ Value QLinearMatMul(OpContext& op) {
 
 // --- DynamicQuantizeLinear ---
 
-// The x whose range, extended to 0, is divided into 255 steps of this scale, and its least element.
-struct Range {
-  Value x, least;
-};
-
-std::optional<Range> RangeOf(OpContext& op, const Value& scale) {
-  const Value range = InputOf(op, scale, "Add"), if_zero = InputOf(op, scale, "Add", 1);
-  const Value is_zero = CastFrom(op, if_zero, DType::kBool);
-  const Value zeros = InputOf(op, is_zero, "Equal", 1);
-  if (range.empty() || InputOf(op, is_zero, "Equal") != range ||
-      InputOf(op, zeros, "fill_zeros_like") != range)
-    return std::nullopt;
-  const Value width = WithNumber(op, range, "Div", 255);
-  const Value most = WithNumber(op, InputOf(op, width, "Sub"), "Max", 0);
-  const Value least = InputOf(op, width, "Sub", 1);
-  const Value low = InputOf(op, WithNumber(op, least, "Min", 0), "whole ReduceMin");
-  const Value high = InputOf(op, most, "whole ReduceMax");
-  if (low.empty() || low != high) return std::nullopt;
-  return Range{low, least};
-}
-
 constexpr const char* kDynamicScale = "scale of DynamicQuantizeLinear";
 constexpr const char* kDynamicZeroPoint = "zero point of DynamicQuantizeLinear";
 
@@ -213,29 +192,27 @@ bool HasRangeOf(OpContext& op, DType to) {
          op.Attr<int64_t>("qmax") == 0 && op.Attr<std::string>("round_mode") == "even";
 }
 
-// The scale and the zero point come before the quantized elements. Here they have the shape [1].
+// The integers that the node of dynamic_scale gave; "" if this is another quantization.
 Value DynamicQuantizeLinear(OpContext& op) {
-  Graph& graph = op.exporter().graph();
   if (!HasRangeOf(op, DType::kUInt8) || op.InType("X") != DType::kFloat32) return "";
-  const Value scale = op.In("Scale"), x = op.In("X");
-  const Value quantized = InputOf(op, scale, kDynamicScale);
-  if (!quantized.empty()) {
-    const bool same = op.Has("ZeroPoint") &&
-                      InputOf(op, op.In("ZeroPoint"), kDynamicZeroPoint) == quantized &&
-                      InputOf(op, quantized, "DynamicQuantizeLinear") == x;
-    return same ? quantized : "";
-  }
-  const std::optional<Range> range = RangeOf(op, scale);
-  if (!range || op.Has("ZeroPoint") || WithNumber(op, x, "Mul", -1) != range->least) return "";
-  // Nodes outside of this body cannot read a scale that is made in it.
-  if (op.exporter().IsBoundOutside(scale)) return "";
-  const Values results = op.Nodes("DynamicQuantizeLinear", {range->x}, 3);
-  const Value step = op.Reshape(results[1], {1}), zero_point = op.Reshape(results[2], {1});
-  graph.SetMaker(step, kDynamicScale, {results[0]});
+  const Value quantized = InputOf(op, op.In("Scale"), kDynamicScale);
+  const bool same = !quantized.empty() && op.Has("ZeroPoint") &&
+                    InputOf(op, op.In("ZeroPoint"), kDynamicZeroPoint) == quantized &&
+                    InputOf(op, quantized, "DynamicQuantizeLinear") == op.In("X");
+  return same ? quantized : "";
+}
+
+// The node also quantizes X, which the op affine_quantize does here.
+void ExportDynamicScale(OpContext& op) {
+  Graph& graph = op.exporter().graph();
+  const Value x = op.Cast(op.In("X"), op.InType("X"), DType::kFloat32);
+  const Values results = op.Nodes("DynamicQuantizeLinear", {x}, 3);
+  const Value scale = op.Reshape(results[1], {1}), zero_point = op.Reshape(results[2], {1});
+  graph.SetMaker(scale, kDynamicScale, {results[0]});
   graph.SetMaker(zero_point, kDynamicZeroPoint, {results[0]});
-  graph.SetShape(step, {1});
-  op.exporter().Rebind(scale, step);
-  return zero_point;
+  graph.SetShape(scale, {1});
+  op.Out("Scale", scale);
+  op.Out("ZeroPoint", zero_point);
 }
 
 // --- scales and zero points of the ops affine_quantize and affine_dequantize ---
@@ -431,6 +408,7 @@ std::optional<Centred> CentredOf(OpContext& op, const Value& value) {
   const Value x = integers(difference.empty() ? value : difference[0]);
   const Value zero = difference.empty() ? "" : integers(difference[1]);
   if (x.empty() || zero.empty() != difference.empty()) return std::nullopt;
+    {"dynamic_scale", ExportDynamicScale, "DynamicQuantizeLinear"},
   if (!zero.empty() && GraphOf(op).TypeOf(x) != GraphOf(op).TypeOf(zero)) return std::nullopt;
   return Centred{x, zero};
 }

@@ -270,29 +270,27 @@ void ImportPackedAttention(NodeContext& node) {
 // Inputs x, weights, a bias, the scales of x and the weights, a mask, their zero points, past keys
 // and values.
 void ImportQuantizedAttention(NodeContext& node) {
-  const Variable a = Centred(node, 0, WideIn(node, 6)), b = Centred(node, 1, WideIn(node, 7));
-  const Variable sums = node.Binary("matmul_v2", a, b);
-  const Variable all =
-      sums * (WideIn(node, 3) * WideIn(node, 4)) + node.Cast(BiasOfColumns(node), DType::kFloat64);
-  SetPackedAttention(node, node.Cast(all, DType::kFloat32), {.mask = 5, .bias = node.NumInputs()},
-                     8);
+  const Variable all = RealProduct(node, {0, 1, 3, 4, 6, 7}, BiasOfColumns(node));
+  SetPackedAttention(node, all, {.mask = 5, .bias = node.NumInputs()}, 8);
 }
 
 }  // namespace
 
 void AddMultiHeadAttentionImporters(NodeImporters& importers) {
-  const auto add = [&](const char* type, const char* takes, void (*import)(NodeContext&)) {
+  const auto add = [&](const char* type, const char* takes, void (*import)(NodeContext&),
+                       const char* maps_to = "matmul_v2, elementwise_add, softmax") {
     importers.Add({.op_type = type,
                    .since = 1,
                    .takes = takes,
                    .import = import,
-                   .maps_to = "matmul_v2, elementwise_add, softmax",
+                   .maps_to = maps_to,
                    .composed = true,
                    .domain = "com.microsoft"});
   };
   add("MultiHeadAttention", "f f? f? f1? i1-4? f? f4? f4? i? i?", ImportMultiHeadAttention);
   add("Attention", "f3 f2 f1? i1-4? f5? f? i?", ImportPackedAttention);
-  add("QAttention", "i3 i2 f1 f0-1 f0-1 i1-4? i0-1? i0-1? f5?", ImportQuantizedAttention);
+  add("QAttention", "i3 i2 f1 f0-1 f0-1 i1-4? i0-1? i0-1? f5?", ImportQuantizedAttention,
+      "quantized_matmul, matmul_v2, elementwise_add, softmax");
 }
 
 }  // namespace coracle::onnx

@@ -107,12 +107,10 @@ void SetQuantized(NodeContext& node, size_t i, const Variable& y, int data_type,
 }
 
 DynamicBytes QuantizedByRange(NodeContext& node, const Variable& x) {
-  const Variable least = Min(node.Unary("reduce_min", x, {{"reduce_all", true}}), 0.0);
-  const Variable most = Max(node.Unary("reduce_max", x, {{"reduce_all", true}}), 0.0);
-  const Variable range = (most - least) / 255.0;
-  // If all elements are 0, any scale will do.
-  const Variable scale = range + node.Cast(Equal(range, ZerosLike(range)), x.dtype());
-  const Variable zero = Quantized(node, -least, {scale, {}}, TensorProto::UINT8);
+  const std::string scale_name = node.NewName("scale"), zero_name = node.NewName("zero_point");
+  node.writer().Append("dynamic_scale", {{"X", {node.Cast(x, DType::kFloat32).name()}}},
+                       {{"Scale", {scale_name}}, {"ZeroPoint", {zero_name}}});
+  const Variable scale = node.writer().Var(scale_name), zero = node.writer().Var(zero_name);
   return {Quantized(node, x, {scale, zero}, TensorProto::UINT8), {scale, zero}};
 }
 
@@ -229,7 +227,6 @@ void ImportDequantize(NodeContext& node) {
   node.SetValue(0, {.var = y, .data_type = ToDataType(*dtype), .scalar = node.IsScalar(0)});
 }
 
-// The range of x, extended to 0, in 255 steps.
 void ImportDynamicQuantize(NodeContext& node) {
   const DynamicBytes y = QuantizedByRange(node, node.In(0));
   SetQuantized(node, 0, y.numbers, TensorProto::UINT8, node.IsScalar(0));
@@ -256,8 +253,7 @@ void AddQuantizeImporters(NodeImporters& importers) {
   const char* dequantize = "affine_dequantize; elementwise_mul";
   add("QuantizeLinear", "n T T?", ImportQuantize, quantize);
   add("DequantizeLinear", "T T T?", ImportDequantize, dequantize);
-  add("DynamicQuantizeLinear", "f", ImportDynamicQuantize,
-      "reduce_min, reduce_max, affine_quantize");
+  add("DynamicQuantizeLinear", "f", ImportDynamicQuantize, "dynamic_scale, affine_quantize");
   add("QuantizeLinear", "n f i?", ImportQuantize, "affine_quantize", microsoft);
   add("DequantizeLinear", "i f i?", ImportDequantize, "affine_dequantize", microsoft);
   AddQuantizedConvImporters(importers);

@@ -46,20 +46,6 @@ Variable Product(NodeContext& node, SlotList slots, DType out, AttrList attrs = 
   return node.Make("quantized_matmul", std::move(slots), std::move(attrs));
 }
 
-}  // namespace
-
-Variable Centred(NodeContext& node, size_t i, const Variable& zero) {
-  RequireBytes(node, i);
-  const Variable x = Wide(node, node.In(i));
-  return zero ? x - zero : x;
-}
-
-Variable WideIn(NodeContext& node, size_t i) {
-  return node.HasInput(i) ? Wide(node, node.In(i)) : Variable();
-}
-
-namespace {
-
 // --- by casts and a product in int32, for what quantized_matmul does not take: integers of other
 // types, and scales of the columns of each matrix ---
 
@@ -150,27 +136,38 @@ Variable OneIn(NodeContext& node, size_t i) {
   return v.shape() == Shape{1} ? v : node.Reshape(v, {1});
 }
 
-void SetProduct(NodeContext& node, const Operand& a, const Operand& b, size_t bias) {
+Variable ProductOfReals(NodeContext& node, const Operand& a, const Operand& b,
+                        const Variable& bias) {
   SlotList slots = ProductSlots(a, b);
-  if (node.HasInput(bias)) AddSlot(slots, "Bias", node.Cast(node.In(bias), DType::kFloat32));
-  node.Set(0, Product(node, std::move(slots), DType::kFloat32));
+  if (bias) AddSlot(slots, "Bias", node.Cast(bias, DType::kFloat32));
+  return Product(node, std::move(slots), DType::kFloat32);
 }
+Variable BiasIn(NodeContext& node, size_t i) { return node.HasInput(i) ? node.In(i) : Variable(); }
+
+}  // namespace
+
+Variable RealProduct(NodeContext& node, const ProductInputs& at, const Variable& bias) {
+  for (size_t i : {at.a, at.b}) RequireBytes(node, i);
+  node.InValue(at.a_scale);
+  const Variable scale = node.Cast(OneIn(node, at.a_scale), DType::kFloat32);
+  return ProductOfReals(node, {node.In(at.a), {scale, OneIn(node, at.a_zero)}},
+                        {node.In(at.b), {ScaleIn(node, at.b_scale), ZeroPointIn(node, at.b_zero)}},
+                        bias);
+}
+
+namespace {
 
 // Inputs A, B, their scales, their zero points, a bias. A vector belongs to the columns of B.
 void ImportMatMulIntegerToFloat(NodeContext& node) {
-  for (size_t i : {0, 1}) RequireBytes(node, i);
-  node.InValue(2);
-  const Variable scale = node.Cast(OneIn(node, 2), DType::kFloat32);
-  SetProduct(node, {node.In(0), {scale, OneIn(node, 4)}},
-             {node.In(1), {ScaleIn(node, 3), ZeroPointIn(node, 5)}}, 6);
+  node.Set(0, RealProduct(node, {0, 1, 2, 3, 4, 5}, BiasIn(node, 6)));
 }
 
 // Inputs A in floats, B, its scale and zero point, a bias.
 void ImportDynamicQuantizeMatMul(NodeContext& node) {
   RequireBytes(node, 1);
   const DynamicBytes a = QuantizedByRange(node, node.Cast(node.In(0), DType::kFloat32));
-  SetProduct(node, {a.numbers, a.affine}, {node.In(1), {ScaleIn(node, 2), ZeroPointIn(node, 3)}},
-             4);
+  const Operand b = {node.In(1), {ScaleIn(node, 2), ZeroPointIn(node, 3)}};
+  node.Set(0, ProductOfReals(node, {a.numbers, a.affine}, b, BiasIn(node, 4)));
 }
 
 // --- QGemm ---
@@ -257,7 +254,7 @@ void AddQuantizedMatmulImporters(NodeImporters& importers) {
   add("MatMulIntegerToFloat", "i1+ i1+ f f0-1 i? i0-1? f1?", ImportMatMulIntegerToFloat,
       "quantized_matmul");
   add("DynamicQuantizeMatMul", "f1+ i1+ f0-1 i0-1? f1?", ImportDynamicQuantizeMatMul,
-      "reduce_min, reduce_max, affine_quantize, quantized_matmul");
+      "dynamic_scale, affine_quantize, quantized_matmul");
   add("QGemm", "i2 f0-1 i0-1 i2 f0-1 i0-1 i? f0-1? i0-1?", ImportQGemm,
       "quantized_matmul; affine_dequantize, affine_quantize");
 }

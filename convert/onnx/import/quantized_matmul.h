@@ -1,5 +1,5 @@
 #pragma once
-// Operands of products of 8-bit integers. In float64, the sums of their products are exact.
+// Products of 8-bit integers with results in float32.
 
 #include <coracle/convert/onnx/import/node_context.h>
 
@@ -7,9 +7,12 @@
 
 namespace coracle::onnx {
 
-// Input i in float64, minus `zero` (none if empty). Refuses numbers that do not have 8 bits.
-Variable Centred(NodeContext& node, size_t i, const Variable& zero);
-// Input i in float64; an empty variable if it is not given.
-Variable WideIn(NodeContext& node, size_t i);
+// The inputs that a product has. A scale or zero point of b belongs to its columns; zero points may
+// be absent.
+struct ProductInputs {
+  size_t a, b, a_scale, b_scale, a_zero, b_zero;
+};
+// `bias`: a vector for the columns, or empty.
+Variable RealProduct(NodeContext& node, const ProductInputs& at, const Variable& bias);
 
 }  // namespace coracle::onnx

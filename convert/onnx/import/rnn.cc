@@ -178,7 +178,7 @@ void AddRnnImporters(NodeImporters& importers) {
                  .since = 1,
                  .takes = "f3 i3 i3 f2? i1? f3? f3? f2? f1-2 i1-2 f1-2 i1-2",
                  .import = ImportDynamicQuantizeLstm,
-                 .maps_to = "recurrent, affine_quantize, quantized_matmul",
+                 .maps_to = "recurrent, dynamic_scale, affine_quantize, quantized_matmul",
                  .domain = "com.microsoft"});
   importers.Add({.op_type = "GRU",
                  .since = 1,
