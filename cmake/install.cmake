@@ -2,7 +2,7 @@
 include(CMakePackageConfigHelpers)
 set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/coracle)
 
-install(TARGETS coracle coracle_train_library coracle_convert_library coracle_headers EXPORT coracle-targets
+install(TARGETS coracle coracle_train_library coracle_convert_library coracle_headers coracle_c EXPORT coracle-targets
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT coracle-targets NAMESPACE coracle:: DESTINATION ${config_dir})
 file(RELATIVE_PATH bin_to_lib /${CMAKE_INSTALL_BINDIR} /${CMAKE_INSTALL_LIBDIR})
@@ -13,6 +13,8 @@ install(TARGETS coracle_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 install(CODE "set(source \"${PROJECT_SOURCE_DIR}\")
 set(destination \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/coracle\")")
 install(SCRIPT ${CMAKE_CURRENT_LIST_DIR}/install_headers.cmake)
+install(FILES ${PROJECT_SOURCE_DIR}/coracle_c.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/coracle)
+install(FILES ${PROJECT_SOURCE_DIR}/capi/coracle.py DESTINATION ${CMAKE_INSTALL_DATADIR}/coracle/python)
 install(FILES ${PROJECT_BINARY_DIR}/gen/coracle/proto.h
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/coracle)
 install(DIRECTORY ${PROJECT_BINARY_DIR}/gen/coracle/proto DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/coracle
@@ -52,7 +54,7 @@ if(leveldb_FOUND AND NOT CORACLE_SHARED)
 endif()
 file(RELATIVE_PATH pc_to_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" pc_to_prefix "${pc_to_prefix}")
-foreach(name coracle coracle_train coracle_convert)
+foreach(name coracle coracle_train coracle_convert coracle_c)
   configure_file(${CMAKE_CURRENT_LIST_DIR}/${name}.pc.in ${PROJECT_BINARY_DIR}/${name}.pc @ONLY)
   install(FILES ${PROJECT_BINARY_DIR}/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endforeach()

@@ -2,6 +2,7 @@
 
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/io/model_bytes.h>
 #include <coracle/framework/io/model_reader.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/feed_fetch.h>
@@ -132,6 +133,15 @@ std::map<std::string, ModelReader>& Readers() {
   return readers;
 }
 
+InferenceModel ModelOf(ProgramDesc program) {
+  InferenceModel model;
+  model.program = std::move(program);
+  RemoveMarks(model.program);
+  model.feed_names = FeedNames(model.program);
+  model.fetch_names = FetchNames(model.program);
+  return model;
+}
+
 }  // namespace
 
 void internal::RegisterModelReader(const std::string& ending, ModelReader reader) {
@@ -162,13 +172,18 @@ InferenceModel LoadInferenceModel(const std::string& given, Scope& scope) {
   for (const auto& [ending, reader] : Readers())
     if (path.ends_with(ending) && !IsDirectory(path)) return reader(path, scope);
   ModelFiles files = FindModel(path);
-  InferenceModel model;
-  model.program = ReadProgram(files.program);
-  RemoveMarks(model.program);
-  model.feed_names = FeedNames(model.program);
-  model.fetch_names = FetchNames(model.program);
+  InferenceModel model = ModelOf(ReadProgram(files.program));
   if (!PersistableNames(model.program).empty())
     LoadParameters(model.program, files.parameters, scope);
+  return model;
+}
+
+InferenceModel internal::ParseInferenceModel(std::string_view program, std::string_view parameters,
+                                             const std::string& source, Scope& scope) {
+  InferenceModel model = ModelOf(LooksLikeText(program) ? ParseProgramText(program, source)
+                                                        : ParseProgram(program, source));
+  ParseCombined(model.program, PersistableNames(model.program), parameters,
+                source + "'s parameters", scope);
   return model;
 }
 

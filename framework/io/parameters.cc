@@ -5,6 +5,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/base/trace.h>
 #include <coracle/framework/io/internal/tensor_stream.h>
+#include <coracle/framework/io/model_bytes.h>
 #include <coracle/framework/io/pickle.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/ir/mismatch.h>
@@ -137,6 +138,34 @@ void LoadNamed(const ProgramDesc& program, const std::vector<std::string>& names
   Store(std::move(values), scope);
 }
 
+// Reads the tensors of `names` one after the other; left() is the number of bytes that are left.
+template <class Left, class Read>
+void ReadCombined(const ProgramDesc& program, const std::vector<std::string>& names,
+                  const std::string& source, const Left& left, const Read& read, Scope& scope) {
+  NamedValues values;
+  for (const std::string& name : names) {
+    const VarDesc& var = Declared(program, name);
+    std::string place = fmt::format("tensor {} of {}", values.size() + 1, names.size());
+    if (left() == 0) {
+      throw Error(ErrorCode::kDataLoss,
+                  fmt::format("{}: ends before {}, {}", source, place, Quote(name)));
+    }
+    Tensor tensor = read(fmt::format("{} ({}, {})", source, place, name));
+    if (!MatchesDeclaration(tensor, var)) {
+      ThrowInvalid(fmt::format("{}: {}, {}, {}", source, place, Quote(name), Mismatch(var, tensor)),
+                   "the file belongs to another program, or a parameter was added, removed or "
+                   "renamed: the order follows the names");
+    }
+    values.emplace_back(&name, std::move(tensor));
+  }
+  if (left() != 0) {
+    throw Error(ErrorCode::kDataLoss,
+                fmt::format("{}: {} bytes are left over after the {} tensors of the program",
+                            source, left(), names.size()));
+  }
+  Store(std::move(values), scope);
+}
+
 }  // namespace
 
 std::vector<std::string> PersistableNames(const ProgramDesc& program) {
@@ -174,28 +203,19 @@ void LoadCombined(const ProgramDesc& program, const std::vector<std::string>& na
   file.Seek(0);
   RefusePickle(start, path);
   const TensorSlab slab(file.left());
-  NamedValues values;
-  for (const std::string& name : names) {
-    const VarDesc& var = Declared(program, name);
-    std::string place = fmt::format("tensor {} of {}", values.size() + 1, names.size());
-    if (file.left() == 0) {
-      throw Error(ErrorCode::kDataLoss,
-                  fmt::format("{}: ends before {}, {}", path, place, Quote(name)));
-    }
-    Tensor tensor = ReadTensor(file, fmt::format("{} ({}, {})", path, place, name));
-    if (!MatchesDeclaration(tensor, var)) {
-      ThrowInvalid(fmt::format("{}: {}, {}, {}", path, place, Quote(name), Mismatch(var, tensor)),
-                   "the file belongs to another program, or a parameter was added, removed or "
-                   "renamed: the order follows the names");
-    }
-    values.emplace_back(&name, std::move(tensor));
-  }
-  if (file.left() != 0) {
-    throw Error(ErrorCode::kDataLoss,
-                fmt::format("{}: {} bytes are left over after the {} tensors of the program", path,
-                            file.left(), names.size()));
-  }
-  Store(std::move(values), scope);
+  const auto read = [&](const std::string& source) { return ReadTensor(file, source); };
+  ReadCombined(
+      program, names, path, [&] { return file.left(); }, read, scope);
+}
+
+void internal::ParseCombined(const ProgramDesc& program, const std::vector<std::string>& names,
+                             std::string_view bytes, const std::string& source, Scope& scope) {
+  RefusePickle(std::string(bytes.substr(0, 2)), source);
+  const TensorSlab slab(bytes.size());
+  size_t offset = 0;
+  const auto read = [&](const std::string& place) { return ParseTensor(bytes, &offset, place); };
+  ReadCombined(
+      program, names, source, [&] { return bytes.size() - offset; }, read, scope);
 }
 
 void SaveSeparate(const Scope& scope, const std::vector<std::string>& names,

@@ -14,13 +14,14 @@ namespace docs_paths_test {
 namespace fs = std::filesystem;
 
 const std::vector<std::string> kSources = {
-    "tools",         "convert",     "train",     "edit",     "inspect",  "layers", "optimizer",
-    "regularizer",   "initializer", "clip",      "backward", "executor", "passes", "operators",
-    "communication", "distribute",  "framework", "test",     "bench",    "cmake",  "proto"};
+    "capi",      "quantize", "tools",     "convert",     "train",         "edit",
+    "inspect",   "layers",   "optimizer", "regularizer", "initializer",   "clip",
+    "backward",  "executor", "passes",    "operators",   "communication", "distribute",
+    "framework", "test",     "bench",     "cmake",       "proto"};
 
 // Every file of the tree, with a slash before its path.
 std::string AllPaths(const fs::path& root) {
-  std::string all = "/coracle.h\n/train.h\n/convert.h\n";
+  std::string all = "/coracle.h\n/coracle_c.h\n/train.h\n/convert.h\n";
   for (const std::string& directory : kSources) {
     for (const auto& entry : fs::recursive_directory_iterator(root / directory))
       all += "/" + fs::relative(entry.path(), root).string() + "\n";

@@ -12,13 +12,20 @@ namespace include_rule_test {
 
 namespace fs = std::filesystem;
 
-const std::vector<std::string> kTopDown = {
-    "tools",          "convert",      "train/run",    "train/log",    "train/report",
-    "train/job",      "train/data",   "quantize",     "edit",         "inspect",
-    "layers",         "distribute",   "optimizer",    "regularizer",  "initializer",
-    "clip",           "backward",     "executor",     "passes",       "operators",
-    "communication",  "framework/io", "framework/op", "framework/ir", "framework/tensor",
-    "framework/base", "proto"};
+const std::vector<std::string> kTopDown = {"tools",          "capi",
+                                           "convert",        "train/run",
+                                           "train/log",      "train/report",
+                                           "train/job",      "train/data",
+                                           "quantize",       "edit",
+                                           "inspect",        "layers",
+                                           "distribute",     "optimizer",
+                                           "regularizer",    "initializer",
+                                           "clip",           "backward",
+                                           "executor",       "passes",
+                                           "operators",      "communication",
+                                           "framework/io",   "framework/op",
+                                           "framework/ir",   "framework/tensor",
+                                           "framework/base", "proto"};
 
 fs::path SourceDir() {
   const char* directory = std::getenv("CORACLE_SOURCE_DIR");
@@ -62,6 +69,7 @@ TEST(IncludeRule, NoUpwardEdge) {
         if (include.rfind("coracle/", 0) != 0) continue;
         int to = RankOf(include.substr(8));
         if (include.rfind("coracle/proto", 0) == 0) to = RankOf("proto/x");
+        if (include == "coracle/coracle_c.h") to = RankOf("capi/x");
         ASSERT_GE(to, 0) << file << " includes <" << include
                          << ">, which is in no directory of the list";
         EXPECT_GE(to, from) << file << " includes <" << include << ">, which stands above it";

@@ -112,10 +112,11 @@ TEST(UnusedNames, EveryFunctionOfAHeaderIsCalled) {
   const char* directory = std::getenv("CORACLE_SOURCE_DIR");
   const fs::path source_dir = directory ? directory : ".";
   Names names;
-  for (const char* place : {"tools",      "convert",       "train",    "edit",        "inspect",
-                            "layers",     "optimizer",     "clip",     "initializer", "regularizer",
-                            "distribute", "communication", "backward", "executor",    "passes",
-                            "operators",  "framework",     "bench",    "examples",    "test"}) {
+  for (const char* place :
+       {"tools",     "convert",  "train",       "edit",        "inspect",    "layers",
+        "optimizer", "clip",     "initializer", "regularizer", "distribute", "communication",
+        "backward",  "executor", "passes",      "operators",   "framework",  "bench",
+        "examples",  "test",     "quantize",    "capi"}) {
     for (const auto& entry : fs::recursive_directory_iterator(source_dir / place)) {
       const std::string extension = entry.path().extension();
       if (extension != ".cc" && extension != ".h" && extension != ".in") continue;

@@ -1,0 +1,102 @@
+#include <coracle/capi/border.h>
+#include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/base/version.h>
+#include <coracle/framework/tensor/tensor.h>
+#include <fmt/format.h>
+
+#include <mutex>
+#include <new>
+#include <string>
+
+namespace coracle::capi {
+namespace {
+
+struct LastError {
+  int32_t status = CORACLE_OK;
+  std::string text;
+};
+thread_local LastError last_error;
+
+static_assert(CORACLE_INTERNAL == static_cast<int32_t>(ErrorCode::kInternal) + 1);
+static_assert(CORACLE_CANCELLED == static_cast<int32_t>(ErrorCode::kCancelled) + 1);
+static_assert(CORACLE_STRING == static_cast<int32_t>(DType::kString));
+static_assert(sizeof(coracle_string) == sizeof(StringRef));
+
+int32_t Keep(int32_t status, const char* text) noexcept {
+  last_error.status = status;
+  try {
+    last_error.text = text;
+  } catch (...) {
+    last_error.text.clear();  // no memory even for the message
+  }
+  return status;
+}
+
+}  // namespace
+
+int32_t KeepError() noexcept {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return Keep(static_cast<int32_t>(error.code()) + 1, error.what());
+  } catch (const std::bad_alloc&) {
+    return Keep(CORACLE_RESOURCE_EXHAUSTED, "out of memory");
+  } catch (const std::exception& error) {
+    return Keep(CORACLE_INTERNAL, error.what());
+  } catch (...) {
+    return Keep(CORACLE_INTERNAL, "an exception of an unknown type");
+  }
+}
+
+void RequireArgument(const void* pointer, const char* name) {
+  if (!pointer) ThrowInvalid(fmt::format("the argument {} is NULL", name));
+}
+
+}  // namespace coracle::capi
+
+using coracle::capi::Guard;
+
+extern "C" {
+
+int32_t coracle_api_version(void) { return CORACLE_API_VERSION; }
+
+const char* coracle_version(void) {
+#define CORACLE_TEXT_OF(x) #x
+#define CORACLE_TEXT(x) CORACLE_TEXT_OF(x)
+  return CORACLE_TEXT(CORACLE_VERSION_MAJOR) "." CORACLE_TEXT(
+      CORACLE_VERSION_MINOR) "." CORACLE_TEXT(CORACLE_VERSION_PATCH);
+}
+
+const char* coracle_last_error(void) { return coracle::capi::last_error.text.c_str(); }
+int32_t coracle_last_status(void) { return coracle::capi::last_error.status; }
+
+int32_t coracle_set_threads(int32_t threads) {
+  return Guard([&] {
+    if (threads < 1)
+      coracle::ThrowInvalid(fmt::format("there must be at least 1 thread, got {}", threads));
+    coracle::SetNumThreads(threads);
+  });
+}
+
+void coracle_set_log(coracle_log_function log, void* user) {
+  (void)Guard([&] {
+    if (!log) {
+      coracle::SetLogSink({});
+      return;
+    }
+    auto mutex = std::make_shared<std::mutex>();
+    coracle::SetLogSink([=](coracle::MessageLevel level, const std::string& message) {
+      const std::lock_guard<std::mutex> lock(*mutex);
+      log(static_cast<int32_t>(level), message.c_str(), user);
+    });
+  });
+}
+
+uint64_t coracle_dtype_size(int32_t dtype) {
+  return coracle::SizeOf(static_cast<coracle::DType>(dtype));
+}
+const char* coracle_dtype_name(int32_t dtype) {
+  return coracle::ToString(static_cast<coracle::DType>(dtype));
+}
+
+}  // extern "C"

@@ -1,0 +1,89 @@
+#include <coracle/capi/border.h>
+#include <coracle/capi/model.h>
+#include <coracle/framework/base/text.h>
+#include <fmt/format.h>
+
+namespace coracle::capi {
+namespace {
+
+// Marks the session as running, so that a second thread gets an error instead of wrong results.
+class Running {
+ public:
+  explicit Running(coracle_session& session) : session_(session) {
+    if (session.running.exchange(true)) {
+      ThrowInvalid("the session runs in another thread; make one session for each thread");
+    }
+    session.cancelled = false;
+  }
+  ~Running() { session_.running = false; }
+  Running(const Running&) = delete;
+  Running& operator=(const Running&) = delete;
+
+ private:
+  coracle_session& session_;
+};
+
+void CheckCount(int32_t given, size_t wanted, const char* what) {
+  if (given < 0 || static_cast<size_t>(given) != wanted)
+    ThrowInvalid(fmt::format("the model has {} {}, got {}", wanted, what, given));
+}
+
+std::string NameOf(const char* what, const Port& port) {
+  return fmt::format("{} {}", what, Quote(port.name));
+}
+
+void Run(coracle_session& session, const coracle_tensor* inputs, coracle_tensor* outputs) {
+  const Running running(session);
+  const Model& model = *session.model;
+  session.feeds.resize(model.inputs.size());
+  for (size_t i = 0; i < model.inputs.size(); ++i) {
+    session.feeds[i].lod().clear();
+    ViewOf(inputs[i], NameOf("input", model.inputs[i]), &session.feeds[i]);
+  }
+  const ScopedRun limited(session.limits);
+  const std::vector<Tensor>& results = session.program.Run(session.scope, session.feeds);
+  for (size_t i = 0; i < results.size(); ++i)
+    session.results.Fill(i, results[i], NameOf("output", model.outputs[i]), &outputs[i]);
+}
+
+}  // namespace
+}  // namespace coracle::capi
+
+using namespace coracle::capi;  // NOLINT(google-build-using-namespace): the functions are in C
+
+coracle_session::coracle_session(std::shared_ptr<const Model> of)
+    : model(std::move(of)), program(*model->program), scope(model->state.Clone()) {
+  coracle::ResourceOptions options;
+  options.stop = [this] { return cancelled.load(std::memory_order_relaxed); };
+  limits = std::make_shared<coracle::ResourceLimits>(options, nullptr);
+}
+
+extern "C" {
+
+int32_t coracle_session_new(const coracle_model* model, coracle_session** session) {
+  return Guard([&] {
+    RequireArgument(model, "model");
+    RequireArgument(session, "session");
+    *session = new coracle_session(model->model);
+  });
+}
+
+void coracle_session_free(coracle_session* session) { delete session; }
+
+int32_t coracle_session_run(coracle_session* session, const coracle_tensor* inputs,
+                            int32_t input_count, coracle_tensor* outputs, int32_t output_count) {
+  return Guard([&] {
+    RequireArgument(session, "session");
+    CheckCount(input_count, session->model->inputs.size(), "inputs");
+    CheckCount(output_count, session->model->outputs.size(), "outputs");
+    if (input_count > 0) RequireArgument(inputs, "inputs");
+    if (output_count > 0) RequireArgument(outputs, "outputs");
+    Run(*session, inputs, outputs);
+  });
+}
+
+void coracle_session_cancel(coracle_session* session) {
+  if (session) session->cancelled = true;
+}
+
+}  // extern "C"
