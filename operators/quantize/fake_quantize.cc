@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 namespace coracle::fake_quantize_op {
@@ -92,7 +93,8 @@ struct RangeAbsMax {
   std::string failure;
 };
 
-// accum / state, two decaying sums: accum of the largest elements, state of ones.
+// accum / state, two decaying sums: accum of the largest elements, state of ones. A batch with a nan
+// or an infinity counts like a test, so that one skipped step does not spoil all that follow.
 template <class T>
 struct MovingAverage {
   explicit MovingAverage(const PrepareContext& ctx)
@@ -106,14 +108,16 @@ struct MovingAverage {
         out_state(ctx.Output("OutState")) {}
   double operator()(const Workspace& ws, const T* x) const {
     double accum = in_accum.Get(ws), state = in_state.Get(ws);
-    if (!test) {
-      accum = rate * accum + LargestOf(x, numel);
+    const double now = test ? 0 : LargestOf(x, numel);
+    const bool fixed = test || !std::isfinite(now);
+    if (!fixed) {
+      accum = rate * accum + now;
       state = rate * state + 1;
     }
     const double scale = in_scale.Get(ws);
     out_accum.Set(ws, accum);
     out_state.Set(ws, state);
-    if (test && in_scale) return scale;
+    if (fixed && in_scale) return scale;
     return state == 0 ? LargestOf(x, numel) : accum / state;
   }
   int64_t numel;
@@ -220,7 +224,7 @@ void DeclareMovingAverage(OpDef& def) {
 
 constexpr const char* kAverageDoc =
     "OutAccum / OutState with OutAccum = moving_rate InAccum + max |X| and OutState = moving_rate "
-    "InState + 1";
+    "InState + 1 (an X with a nan or an infinity changes neither, nor the scale)";
 
 void AddAbsMax(OpRegistry& ops) {
   const auto def = [](const char* type, bool dequantize) {

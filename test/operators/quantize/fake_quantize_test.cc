@@ -246,6 +246,26 @@ TEST(QuantizeSteps, MovingAverage) {
   }
 }
 
+// A batch with a nan or an infinity leaves the state as it is; the scale stays the one before.
+TEST(QuantizeSteps, MovingAverageSkipsWhatIsNotFinite) {
+  Steps steps("fake_quantize_dequantize_moving_average_abs_max", {{"moving_rate", 0.5f}},
+              {{"InAccum", {"s_accum"}}, {"InState", {"s_state"}}, {"InScale", {"s_scale"}}},
+              {{"OutScale", {"s_scale"}}, {"OutAccum", {"s_accum"}}, {"OutState", {"s_state"}}});
+  for (const char* name : {"s_scale", "s_accum", "s_state"}) steps.Hold(name, {0});
+  steps.Run({INFINITY, 1});  // the first step
+  for (const char* name : {"s_scale", "s_accum", "s_state"})
+    EXPECT_EQ(steps.Held(name), Floats{0}) << name;
+  steps.Run({-4, 1});
+  for (const float bad : {INFINITY, -INFINITY, std::nanf("")}) {
+    steps.Run({bad, 100});
+    EXPECT_EQ(steps.Held("s_scale"), Floats{4});
+    EXPECT_EQ(steps.Held("s_accum"), Floats{4});
+    EXPECT_EQ(steps.Held("s_state"), Floats{1});
+  }
+  steps.Run({-8, 1});
+  EXPECT_EQ(steps.Held("s_scale"), Floats{10 / 1.5f});
+}
+
 // In a test the scale stays what training left in the variable.
 TEST(QuantizeSteps, ScalesInTest) {
   Steps average("moving_average_abs_max_scale", {{"is_test", true}}, {}, {{"OutScale", {"s"}}});
