@@ -5,6 +5,8 @@
 //
 // Sources: Paddle 2.1's contrib/mixed_precision (lists, rewriting), apex (levels O0 to O3),
 // PyTorch's autocast (ops that want float32).
+//
+// QuantizeForTraining goes further: it trains for inference in integers (docs/quantization.md).
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
@@ -226,5 +228,75 @@ class LossScaling {
   std::string entering_finite_;
   std::vector<std::string> overflows_;  // bool [1]: the result of each Unscale
 };
+
+// Quantisation-aware training: convolutions and matrix products read operands that were rounded as
+// in an inference in integers, and gradients pass the rounding straight through.
+//
+//   QuantizeForTraining(main, startup, {.weight_bits = 4});
+//   optimizer.Minimize(loss, startup);
+//   executor.Run(ProgramOfPhase(main, QuantizePhase::kObserve), ...);  // some steps
+//   executor.Run(main, ...);                                           // the other steps
+//   QuantizedInference int8 = InferInIntegers(main, scope, {"image"}, {"prob"});
+//
+// Source: PaddleSlim's static QAT (fake_quantize_dequantize ops, scales), LSQ for learned steps.
+
+struct QuantizeTrainingOptions {
+  int32_t weight_bits = 8, activation_bits = 8;  // 2 to 8
+  // Steps of weights and activations are parameters that the optimizer trains (LSQ). Otherwise the
+  // step of a channel of a weight comes from its largest absolute value, and the one of an
+  // activation from a moving average of such values.
+  bool learned_step = false;
+  double moving_rate = 0.9;  // weight of the old average, at least 0 and below 1
+  // A regular expression (RE2). A product stays in floating point if it matches part of the name of
+  // its weight, or of its output, also after bias, norm and activation. "": none does.
+  std::string exclude = {};
+  const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
+};
+
+struct QuantizeTrainingReport {
+  std::vector<std::string> products;  // their outputs
+  // Parameters made for learned steps; neither decay nor patterns of names should apply to them.
+  std::vector<std::string> learned_steps;
+};
+
+// Inserts ops that round before the products of the root block, of float32 activations and
+// parameters. A variable or parameter is rounded once for all its products. Makes the state of the
+// ranges, persistable in both programs: NAME@RANGE, NAME@RANGE_SUM and NAME@RANGE_COUNT for the
+// activation NAME, and parameters NAME@STEP for learned steps.
+//
+// Call it before Minimize, and before DecorateMixedPrecision. Throws kInvalidArgument, and changes
+// nothing, for options out of range, for a program with gradient or update ops or rounding, and if
+// there is no product to quantise.
+QuantizeTrainingReport QuantizeForTraining(ProgramDesc& main, ProgramDesc& startup,
+                                           const QuantizeTrainingOptions& options = {});
+
+// The phases of training share all variables, so a run may change the phase between steps.
+enum class QuantizePhase {
+  kObserve,   // computes in floating point, and observes the ranges of activations
+  kQuantize,  // rounds; the program that QuantizeForTraining made
+  kFreeze,    // rounds; neither ranges nor the statistics of norms change, and norms use them
+};
+// A copy for a phase of a program made by QuantizeForTraining, with or without gradients, updates
+// and 16-bit floats.
+ProgramDesc ProgramOfPhase(const ProgramDesc& program, QuantizePhase phase,
+                           const OpRegistry& ops = DefaultOps());
+// A program that gives learned steps their first values, from weights and observed ranges. Run it
+// once, after some steps of kObserve. It is empty without learned steps.
+ProgramDesc InitializeLearnedSteps(const ProgramDesc& program,
+                                   const OpRegistry& ops = DefaultOps());
+
+struct QuantizedInference {
+  ProgramDesc program;  // without feed and fetch ops
+  Scope parameters;
+};
+// Makes an inference program of 8-bit integers (affine_quantize and affine_dequantize, the form
+// of `coracle quantize`) from a trained program and its values. It computes what the trained
+// program computes in a test, apart from the rounding of single values between two integers;
+// batch_norm is folded exactly. Throws kInvalidArgument if no op rounds, kOutOfRange for a weight
+// or a range that is not finite, and the errors of ProgramDesc::Prune.
+QuantizedInference InferInIntegers(const ProgramDesc& program, const Scope& parameters,
+                                   const std::vector<std::string>& feeds,
+                                   const std::vector<std::string>& fetches,
+                                   const OpRegistry& ops = DefaultOps());
 
 }  // namespace coracle
