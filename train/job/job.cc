@@ -216,6 +216,12 @@ std::string JobConfig::SnapshotDirectory() const {
   return (fs::path(output_dir) / "snapshots").string();
 }
 
+QuantizePhase QuantizeConfig::PhaseAfter(int64_t steps) const {
+  if (steps < start_step) return QuantizePhase::kObserve;
+  return freeze_step > 0 && steps >= freeze_step ? QuantizePhase::kFreeze
+                                                 : QuantizePhase::kQuantize;
+}
+
 const std::string& JobConfig::Place(const std::string& field) const {
   if (const auto found = places.find(field); found != places.end()) return found->second;
   const auto begin = places.find("");

@@ -201,6 +201,20 @@ struct PrecisionConfig {
   std::optional<GradScalerOptions> scaling = {};
 };
 
+// Trains with rounding, for inference in integers of 8 bits. In the steps before `start_step` the
+// model computes in floating point and ranges are observed; from `freeze_step` on (0: never),
+// ranges and statistics of norms stay as they are.
+struct QuantizeConfig {
+  QuantizeTrainingOptions options = {};
+  int64_t start_step = 0;
+  int64_t freeze_step = 0;
+
+  // The phase of the step that follows `steps` steps.
+  QuantizePhase PhaseAfter(int64_t steps) const;
+  // Whether an evaluation after `steps` steps computes in floating point.
+  bool EvaluatesInFloat(int64_t steps) const { return steps <= start_step; }
+};
+
 // Settings for several ranks; see AllReduceOptions.
 struct DistributeConfig {
   double bucket_mb = 25;
@@ -255,6 +269,7 @@ struct JobConfig {
   DistributeConfig distribute = {};
   RecomputeOptions recompute = {};  // its batch_size is the job's
   std::optional<PrecisionConfig> mixed_precision = {};
+  std::optional<QuantizeConfig> quantize = {};
 
   std::vector<std::string> deploy_inputs = {}, deploy_outputs = {};
 

@@ -345,6 +345,46 @@ Fields<PrecisionConfig> PrecisionFields() {
       .Rule(FinishPrecision);
 }
 
+Fields<QuantizeTrainingOptions> RoundingFields() {
+  using O = QuantizeTrainingOptions;
+  return Fields<O>("")
+      .Add("weights", &O::weight_bits, "Bits of a weight", ClosedRange(2, 8))
+      .Add("activations", &O::activation_bits, "Bits of an activation", ClosedRange(2, 8))
+      .Add("learned_step", &O::learned_step,
+           "Steps of rounding are trained with the parameters (LSQ); needs start_step",
+           Example{"learned_step: true start_step: 100"})
+      .Add("moving_rate", &O::moving_rate,
+           "Weight of the old average of the largest absolute values", LimitedRange(0, 0.999999))
+      .Add("exclude", &O::exclude,
+           "Products that stay in floating point: a regular expression (RE2) of a part of the name "
+           "of their weight or output",
+           Example{"exclude: \"logits\""});
+}
+
+Fields<QuantizeConfig> QuantizeFields() {
+  using O = QuantizeConfig;
+  return Fields<O>(
+             "Convolutions and matrix products read rounded operands, and the job also saves a "
+             "model of integers.")
+      .Message("QuantizeConfig")
+      .Inline(&O::options, RoundingFields())
+      .Add("start_step", &O::start_step,
+           "The first steps compute in floating point and observe the ranges", RangeFrom(0),
+           Example{"start_step: 500"})
+      .Add("freeze_step", &O::freeze_step,
+           "After this many steps, ranges and the statistics of batch_norm stay as they are; "
+           "default: never",
+           RangeFrom(1), kNoDefault, Example{"freeze_step: 2000"})
+      .Rule([](O& quantize, const FieldPlaces& given) {
+        if (quantize.options.learned_step && quantize.start_step == 0) {
+          given.Fail("learned_step",
+                     "needs start_step: the steps before give ranges, from which it begins");
+        }
+        if (quantize.freeze_step > 0 && quantize.freeze_step <= quantize.start_step)
+          given.Fail("freeze_step", "must be larger than start_step");
+      });
+}
+
 // --- the training step ---
 
 template <class Average, class Options>
@@ -525,7 +565,10 @@ void AddRun(Fields<JobConfig>& job) {
       .Nested("log", &O::log, LogFields(), "Files that record the run")
       .Add("snapshot_after_train", &O::snapshot_after_train, "One at the end, too")
       .Nested("mixed_precision", &O::mixed_precision, PrecisionFields(),
-              "16-bit floats in the heavy ops, see docs/mixed_precision.md", Number{60});
+              "16-bit floats in the heavy ops, see docs/mixed_precision.md", Number{60})
+      .Nested("quantize", &O::quantize, QuantizeFields(),
+              "Training for inference in integers, see docs/quantization.md",
+              Example{"quantize { start_step: 500 }"});
 }
 
 Fields<JobConfig> MakeJobFields() {

@@ -48,23 +48,70 @@ void RequirePlainFiles(const std::string& directory) {
 }
 
 // The files of a run, apart from its snapshots and TensorBoard's event files.
-constexpr std::array<const char*, 9> kFiles = {
-    "main.pb",      "startup.pb",     "main.txt",  "model.pdmodel",  "model.pdiparams",
-    "eval.pdmodel", "eval.pdiparams", "log.jsonl", "vocabulary.json"};
+constexpr std::array<const char*, 13> kFiles = {"main.pb",
+                                                "startup.pb",
+                                                "main.txt",
+                                                "model.pdmodel",
+                                                "model.pdiparams",
+                                                "model_int8.pdmodel",
+                                                "model_int8.pdiparams",
+                                                "eval.pdmodel",
+                                                "eval.pdiparams",
+                                                "eval_int8.pdmodel",
+                                                "eval_int8.pdiparams",
+                                                "log.jsonl",
+                                                "vocabulary.json"};
 // Files that identify the output of a run; a file main.txt may have any origin.
 constexpr std::array<const char*, 4> kTraces = {"log.jsonl", "main.pb", "model.pdmodel",
                                                 "eval.pdmodel"};
 
-// Saves a model that computes the loss, the metrics and the states to carry.
-void WriteEvalModel(const JobConfig& config, const Net& net, TrainResult* result) {
-  const std::vector<std::string> feeds = net.Feeds(config);
-  std::vector<std::string> fetches;
+// The feeds and fetches of a saved model.
+struct ModelEnds {
+  std::vector<std::string> feeds, fetches;
+};
+
+// Of a model that computes the loss, the metrics and the states to carry.
+ModelEnds EndsOfEval(const JobConfig& config, const Net& net) {
+  ModelEnds ends{net.Feeds(config), {}};
   const MetricSums sums(net.has_loss ? config.loss : "", net.metrics);
   for (const std::string& name : sums.fetches())
-    if (!Contains(feeds, name)) fetches.push_back(name);
-  for (const CarryConfig& carry : config.carry) fetches.push_back(carry.from);
-  SaveInferenceModel(Output(config, "eval"), feeds, fetches, net.program, result->scope);
-  result->eval_path = Output(config, "eval.pdmodel");
+    if (!Contains(ends.feeds, name)) ends.fetches.push_back(name);
+  for (const CarryConfig& carry : config.carry) ends.fetches.push_back(carry.from);
+  return ends;
+}
+
+// Carried states come last.
+ModelEnds EndsOfDeploy(const JobConfig& config) {
+  ModelEnds ends{config.deploy_inputs, config.deploy_outputs};
+  for (const CarryConfig& carry : config.carry) {
+    std::erase(ends.feeds, carry.to);
+    std::erase(ends.fetches, carry.from);
+  }
+  for (const CarryConfig& carry : config.carry) {
+    ends.feeds.push_back(carry.to);
+    ends.fetches.push_back(carry.from);
+  }
+  return ends;
+}
+
+// Returns the path of the model.
+std::string WriteModel(const JobConfig& config, const char* name, const ModelEnds& ends,
+                       const ProgramDesc& program, const Scope& scope) {
+  const std::string path = Output(config, name);
+  SaveInferenceModel(path, ends.feeds, ends.fetches, program, scope);
+  return path + ".pdmodel";
+}
+
+std::string WriteIntegers(const JobConfig& config, const char* name, const ModelEnds& ends,
+                          const ProgramDesc& program, const OpRegistry& ops, const Scope& scope) {
+  const QuantizedInference made = [&] {
+    try {
+      return InferInIntegers(program, scope, ends.feeds, ends.fetches, ops);
+    } catch (const Error& e) {
+      throw e.WithPrefix(config.Place("quantize"));
+    }
+  }();
+  return WriteModel(config, name, ends, made.program, made.parameters);
 }
 
 }  // namespace
@@ -151,24 +198,24 @@ void WritePrograms(const JobConfig& config, const Programs& programs, const Data
   }
 }
 
-void WriteModels(const JobConfig& config, const Programs& programs, TrainResult* result) {
+void WriteModels(const JobConfig& config, const Programs& programs, const OpRegistry& ops,
+                 TrainResult* result) {
   if (config.output_dir.empty()) return;
   const TraceSpan span("train", "write models");
   const Net& eval = programs.tests.empty() ? programs.deploy : programs.tests[0];
-  if (eval.has_loss || !eval.metrics.empty()) WriteEvalModel(config, eval, result);
+  if (eval.has_loss || !eval.metrics.empty()) {
+    const ModelEnds ends = EndsOfEval(config, eval);
+    result->eval_path = WriteModel(config, "eval", ends, eval.program, result->scope);
+    if (programs.rounding && programs.rounding->eval)
+      result->int8_eval_path = WriteIntegers(config, "eval_int8", ends,
+                                             programs.rounding->eval->program, ops, result->scope);
+  }
   if (config.deploy_outputs.empty()) return;
-  std::vector<std::string> inputs = config.deploy_inputs, outputs = config.deploy_outputs;
-  for (const CarryConfig& carry : config.carry) {
-    std::erase(inputs, carry.to);
-    std::erase(outputs, carry.from);
-  }
-  for (const CarryConfig& carry : config.carry) {
-    inputs.push_back(carry.to);
-    outputs.push_back(carry.from);
-  }
-  SaveInferenceModel(Output(config, "model"), inputs, outputs, programs.deploy.program,
-                     result->scope);
-  result->model_path = Output(config, "model.pdmodel");
+  const ModelEnds ends = EndsOfDeploy(config);
+  result->model_path = WriteModel(config, "model", ends, programs.deploy.program, result->scope);
+  if (programs.rounding)
+    result->int8_model_path = WriteIntegers(config, "model_int8", ends,
+                                            programs.rounding->deploy.program, ops, result->scope);
 }
 
 }  // namespace coracle::inline internal

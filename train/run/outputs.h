@@ -30,7 +30,9 @@ void WritePrograms(const JobConfig& config, const Programs& programs, const Data
                    const OpRegistry& ops, TrainResult* result);
 
 // Writes eval.pdmodel and, if the job deploys a model, model.pdmodel, with the values
-// of result->scope.
-void WriteModels(const JobConfig& config, const Programs& programs, TrainResult* result);
+// of result->scope. A job that quantises also writes them in integers, eval_int8.pdmodel and
+// model_int8.pdmodel.
+void WriteModels(const JobConfig& config, const Programs& programs, const OpRegistry& ops,
+                 TrainResult* result);
 
 }  // namespace coracle::inline internal

@@ -50,6 +50,26 @@ void CheckPlateaus(const AppendedTraining& training, const TestSets& tests) {
   }
 }
 
+// Requires that a job that quantises reaches the steps that round.
+void CheckQuantize(const JobConfig& config, PreparedJob& job) {
+  if (!config.quantize || job.plan.total_steps > config.quantize->start_step) return;
+  const std::string what = fmt::format(
+      "{}: start_step {} is not before the end of the job, at step {}",
+      config.Place("quantize.start_step"), config.quantize->start_step, job.plan.total_steps);
+  if (config.quantize->options.learned_step)
+    ThrowInvalid(what + ": no step of rounding would be learned");
+  job.warnings.push_back("warning: " + what + ": no step trains with rounding");
+}
+
+// Makes the ranges of activations equal on all ranks.
+void RequireOneRank(const JobConfig& config, const Ranks& ranks) {
+  if (!config.quantize || !ranks.several()) return;
+  ThrowInvalid(fmt::format(
+      "{}: training with quantisation runs on one rank: ranges of activations would differ between "
+      "ranks; leave quantize out, or train on one rank",
+      config.Place("quantize")));
+}
+
 void PrepareStepAndTests(const JobConfig& config, const TrainOptions& options,
                          const std::function<bool()>& stop, PreparedJob& job) {
   CompileOptions compile = options.compile;
@@ -103,6 +123,7 @@ PreparedJob Prepare(const JobConfig& config, const TrainOptions& options,
   PreparedJob job{ranks, ops, Executor(options.compile, ops),
                   std::make_unique<Reporter>(config, callbacks, ranks)};
   CheckJob(config);
+  RequireOneRank(config, ranks);
   if (ranks.several()) RequireSameJob(ranks, config, options);
   if (ranks.first()) {
     job.locks = OpenOutputDirectories(config);
@@ -116,6 +137,7 @@ PreparedJob Prepare(const JobConfig& config, const TrainOptions& options,
   Distribute(config, job);
   PrepareStepAndTests(config, options, callbacks.stop, job);
   job.plan = MakePlan(config, job);
+  CheckQuantize(config, job);
   for (std::string& line : Validate(config, job.programs, job.plan))
     job.warnings.push_back(std::move(line));
   return job;

@@ -4,6 +4,8 @@
 #include <coracle/framework/base/trace.h>
 #include <coracle/layers/layer.h>
 #include <coracle/optimizer/mixed_precision.h>
+#include <coracle/quantize/fake_ops.h>
+#include <coracle/train/job/names.h>
 #include <coracle/train/run/feeder.h>
 #include <coracle/train/run/program_names.h>
 #include <coracle/train/run/programs.h>
@@ -52,6 +54,19 @@ void Decorate(const JobConfig& config, const OpRegistry* ops, ProgramDesc& progr
   }
 }
 
+// Lets the products of a job that quantises read rounded operands. Returns the learned steps.
+std::vector<std::string> Round(const JobConfig& config, const OpRegistry* ops, ProgramDesc& program,
+                               ProgramDesc& startup) {
+  if (!config.quantize) return {};
+  QuantizeTrainingOptions options = config.quantize->options;
+  options.ops = ops;
+  try {
+    return QuantizeForTraining(program, startup, options).learned_steps;
+  } catch (const Error& e) {
+    throw e.WithPrefix(config.Place("quantize"));
+  }
+}
+
 Net MakeNet(const JobConfig& config, ProgramDesc program, std::vector<std::string> inputs) {
   Net net;
   net.program = std::move(program);
@@ -82,24 +97,51 @@ void CheckShared(const JobConfig& config, const ProgramDesc& train, const Progra
   }
 }
 
-// Builds the forward program of a model with rules of phases, for a test set or for deployment.
-Net BuildTestNet(const JobConfig& config, const TrainOptions& options,
-                 const std::vector<std::string>& stages, const ProgramDesc& train) {
-  ModelState state;
-  state.train = false;
-  state.stages = stages;
-  BuiltModel model = LoadModel(config, options.ops ? *options.ops : DefaultOps(), state);
-  ProgramDesc startup = model.startup;  // the training program's startup makes the parameters
-  Decorate(config, options.ops, model.main, startup);
-  CheckShared(config, train, model.main);
-  return MakeNet(config, model.main.CloneForTest(), model.inputs);
-}
+// Makes the forward programs of a model, for test sets and for deployment.
+class TestNets {
+ public:
+  // `model` is the model of training, as it was read; `train` is its program before backward. They
+  // must outlive this object.
+  TestNets(const JobConfig& config, const TrainOptions& options, const BuiltModel& model,
+           const Net& train)
+      : config_(config), options_(options), model_(model), train_(train) {}
 
-Net CloneForTest(const Net& train) {
-  Net net = train;
-  net.program = net.program.CloneForTest();
-  return net;
-}
+  // As training computes in a test.
+  Net Make(const std::vector<std::string>& stages) const {
+    if (model_.has_rules) return Build(stages, true, true);
+    Net net = train_;
+    net.program = net.program.CloneForTest();
+    return net;
+  }
+  // Without rounding.
+  Net MakeFloat(const std::vector<std::string>& stages) const {
+    return config_.quantize ? Build(stages, false, true) : Make(stages);
+  }
+  // With rounding in float32.
+  Net MakeRounding(const std::vector<std::string>& stages) const {
+    return Build(stages, true, false);
+  }
+
+ private:
+  // Reads a model with rules of phases again.
+  Net Build(const std::vector<std::string>& stages, bool round, bool decorate) const {
+    ModelState state;
+    state.train = false;
+    state.stages = stages;
+    const OpRegistry& ops = options_.ops ? *options_.ops : DefaultOps();
+    BuiltModel model = model_.has_rules ? LoadModel(config_, ops, state) : model_;
+    ProgramDesc startup = model.startup;  // the training program's startup makes the parameters
+    if (round) Round(config_, options_.ops, model.main, startup);
+    if (decorate) Decorate(config_, options_.ops, model.main, startup);
+    CheckShared(config_, train_.program, model.main);
+    return MakeNet(config_, model.main.CloneForTest(), model.inputs);
+  }
+
+  const JobConfig& config_;
+  const TrainOptions& options_;
+  const BuiltModel& model_;
+  const Net& train_;
+};
 
 Regex FreezePattern(const std::string& text, const std::string& place) {
   try {
@@ -129,8 +171,36 @@ void Freeze(const JobConfig& config, ProgramDesc& main) {
   }
 }
 
+// The learned step of a frozen weight is frozen.
+void FreezeSteps(const std::vector<std::string>& steps, ProgramDesc& main) {
+  for (const std::string& step : steps) {
+    const VarDesc* weight = main.Root().FindVar(WeightOfStep(step));
+    if (!weight || !weight->is_parameter() || weight->training().trainable) continue;
+    VarDesc& var = *main.Root().FindVar(step);
+    var.MutableTraining().trainable = false;
+    var.SetStopGradient(true);
+  }
+}
+
+// Learned steps do not decay. The optimizer of the weight updates its step, and the first one the
+// steps of activations.
+TrainingConfig WithSteps(const std::vector<std::string>& steps, TrainingConfig training) {
+  for (const std::string& step : steps) {
+    OptimizerConfig* updates = &training.optimizers.front();
+    bool named = false;
+    for (OptimizerConfig& optimizer : training.optimizers) {
+      optimizer.no_decay.push_back(step);
+      named |= optimizer.params.empty() || MatchesAny(optimizer.params, step);
+      if (MatchesAny(optimizer.params, WeightOfStep(step))) updates = &optimizer;
+    }
+    if (!named) updates->params.push_back(step);
+  }
+  return training;
+}
+
 // Appends backward and the optimizer's ops.
-AppendedTraining Minimize(const JobConfig& config, const OpRegistry* ops, ProgramDesc& main,
+AppendedTraining Minimize(const JobConfig& config, const OpRegistry* ops,
+                          const std::vector<std::string>& steps, ProgramDesc& main,
                           ProgramDesc& startup) {
   MinimizeOptions minimize;
   minimize.ops = ops;
@@ -140,8 +210,9 @@ AppendedTraining Minimize(const JobConfig& config, const OpRegistry* ops, Progra
   if (config.mixed_precision && config.mixed_precision->scaling)
     options = *config.mixed_precision->scaling;
   LossScaling scaling(main, startup, options);
-  return AppendedTraining::Append(config.training, Variable::Of(main.Root(), config.loss),
-                                  config.Place("loss"), scaling, startup, minimize);
+  return AppendedTraining::Append(WithSteps(steps, config.training),
+                                  Variable::Of(main.Root(), config.loss), config.Place("loss"),
+                                  scaling, startup, minimize);
 }
 
 }  // namespace
@@ -163,24 +234,33 @@ Programs BuildPrograms(const JobConfig& config, const TrainOptions& options) {
   Programs programs;
   ModelState state;
   state.stages = config.stages;
-  BuiltModel model = LoadModel(config, options.ops ? *options.ops : DefaultOps(), state);
-  programs.startup = std::move(model.startup);
-  if (!options.resume) RequireStartup(config, model.main, programs.startup);
-  Decorate(config, options.ops, model.main, programs.startup);
-  programs.train = MakeNet(config, std::move(model.main), model.inputs);
-  const auto test_net = [&](const std::vector<std::string>& stages) {
-    return model.has_rules ? BuildTestNet(config, options, stages, programs.train.program)
-                           : CloneForTest(programs.train);
-  };
+  const BuiltModel model = LoadModel(config, options.ops ? *options.ops : DefaultOps(), state);
+  programs.startup = model.startup;
+  ProgramDesc main = model.main;
+  if (!options.resume) RequireStartup(config, main, programs.startup);
+  const std::vector<std::string> steps = Round(config, options.ops, main, programs.startup);
+  Decorate(config, options.ops, main, programs.startup);
+  programs.train = MakeNet(config, std::move(main), model.inputs);
+  const TestNets nets(config, options, model, programs.train);
   const std::vector<TestSetConfig> sets = config.TestSets();
-  for (const TestSetConfig& set : sets) programs.tests.push_back(test_net(set.stages));
+  for (const TestSetConfig& set : sets) programs.tests.push_back(nets.Make(set.stages));
   // A job that deploys nothing builds this program like the one of the first test set.
   const bool deploys = !config.deploy_outputs.empty() || sets.empty();
-  programs.deploy = test_net(deploys ? config.deploy_stages : sets[0].stages);
+  const auto& deploy_stages = deploys ? config.deploy_stages : sets[0].stages;
+  programs.deploy = nets.MakeFloat(deploy_stages);
+  if (config.quantize) {
+    RoundingPrograms& rounding = programs.rounding.emplace();
+    rounding.deploy = nets.MakeRounding(deploy_stages);
+    if (!sets.empty()) rounding.eval = nets.MakeRounding(sets[0].stages);
+    rounding.first_steps =
+        InitializeLearnedSteps(programs.train.program, options.ops ? *options.ops : DefaultOps());
+  }
   CheckNames(config, programs);
   Freeze(config, programs.train.program);
+  FreezeSteps(steps, programs.train.program);
   programs.startup.random_seed = config.random_seed;
-  programs.training = Minimize(config, options.ops, programs.train.program, programs.startup);
+  programs.training =
+      Minimize(config, options.ops, steps, programs.train.program, programs.startup);
   return programs;
 }
 

@@ -49,6 +49,13 @@ struct RankPrograms {
   std::vector<std::string> broadcast, local, own;  // see AllReduceReport
 };
 
+// Of a job that quantises: the programs that round, without 16-bit floats.
+struct RoundingPrograms {
+  Net deploy;
+  std::optional<Net> eval;       // of the first test set
+  ProgramDesc first_steps = {};  // see InitializeLearnedSteps
+};
+
 struct Programs {
   Net train;  // with backward and optimizer ops
   ProgramDesc startup;
@@ -60,7 +67,8 @@ struct Programs {
 
   AppendedTraining training;  // the work between steps
   std::vector<Net> tests;     // of JobConfig::TestSets
-  Net deploy;                 // forward only
+  Net deploy;                 // forward only, in floating point
+  std::optional<RoundingPrograms> rounding;
 };
 
 // Reads the model of a job for each state, checks the names in the job, freezes parameters, and

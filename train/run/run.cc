@@ -29,6 +29,10 @@ void PrintFiles(const TrainResult& result, Progress& progress) {
   }
   if (!result.eval_path.empty()) progress.Line("evaluation model " + result.eval_path);
   if (!result.model_path.empty()) progress.Line("inference model " + result.model_path);
+  if (!result.int8_eval_path.empty())
+    progress.Line("evaluation model in integers " + result.int8_eval_path);
+  if (!result.int8_model_path.empty())
+    progress.Line("inference model in integers " + result.int8_model_path);
   if (!result.vocabulary_path.empty()) progress.Line("vocabulary " + result.vocabulary_path);
 }
 
@@ -84,6 +88,10 @@ bool PrintFinal(const JobConfig& job, const TrainResult& result, int64_t first_s
     const EvaluationRecord& evaluation = result.evaluations[i];
     progress.Line(fmt::format("final {}:{}", evaluation.set, FormatValues(evaluation.values)));
     finite &= AllFinite(evaluation.values);
+  }
+  if (!result.int8_values.empty()) {
+    progress.Line("final in integers:" + FormatValues(result.int8_values));
+    finite &= AllFinite(result.int8_values);
   }
   std::string line = "final: " + FormatResults(result.loss, result.metrics, job.loss_name);
   if (result.non_finite_steps > 0) {

@@ -27,17 +27,34 @@ BatchReader OpenReader(const JobConfig& config, const DataSourcePtr& data, const
   }
 }
 
-PreparedProgram Prepare(const JobConfig& config, const Net& net, const StepWindow& window,
-                        const StateCarry& carry, const Probe& probe, const Executor& executor,
-                        const Ranks& ranks) {
+// The phases that the job's steps may have.
+std::vector<QuantizePhase> PhasesOf(const JobConfig& config) {
+  std::vector<QuantizePhase> phases = {QuantizePhase::kQuantize};
+  if (!config.quantize) return phases;
+  if (config.quantize->start_step > 0) phases.push_back(QuantizePhase::kObserve);
+  if (config.quantize->freeze_step > 0) phases.push_back(QuantizePhase::kFreeze);
+  return phases;
+}
+
+std::map<QuantizePhase, PreparedProgram> Prepare(const JobConfig& config, const Net& net,
+                                                 const StepWindow& window, const StateCarry& carry,
+                                                 const Probe& probe, const Executor& executor,
+                                                 const Ranks& ranks) {
   std::vector<std::string> fetches = window.fetches();
   fetches.insert(fetches.end(), carry.from().begin(), carry.from().end());
   fetches.insert(fetches.end(), probe.fetches().begin(), probe.fetches().end());
   std::vector<std::string> feeds = net.Feeds(config);
   if (ranks.several()) feeds.emplace_back(kRankShare);
-  PreparedProgram program = executor.Prepare(net.program, feeds, fetches);
-  program.SetCommunicator(ranks.communicator());
-  return program;
+  std::map<QuantizePhase, PreparedProgram> programs;
+  for (const QuantizePhase phase : PhasesOf(config)) {
+    PreparedProgram program =
+        phase == QuantizePhase::kQuantize
+            ? executor.Prepare(net.program, feeds, fetches)
+            : executor.Prepare(ProgramOfPhase(net.program, phase, executor.ops()), feeds, fetches);
+    program.SetCommunicator(ranks.communicator());
+    programs.emplace(phase, std::move(program));
+  }
+  return programs;
 }
 
 DType ShareType(const Net& net, const Ranks& ranks) {
@@ -58,7 +75,7 @@ TrainStep::TrainStep(const JobConfig& config, const Net& net, DataSourcePtr data
       window_(net.Loss(config), net.metrics, config.average_loss * IterSize()),
       probe_(net.program, config.debug_info, config.log.histogram_interval > 0, net.gradient_parts,
              ranks),
-      program_(Prepare(config, net, window_, carry_, probe_, executor, ranks)),
+      programs_(Prepare(config, net, window_, carry_, probe_, executor, ranks)),
       share_dtype_(ShareType(net, ranks)) {}
 
 TrainStep::Result TrainStep::Run(Scope& scope) {
@@ -66,6 +83,12 @@ TrainStep::Result TrainStep::Run(Scope& scope) {
   for (int64_t run = 0; run < IterSize(); ++run) result.loss += RunBatch(scope, &result.rows);
   result.loss /= static_cast<double>(IterSize());
   return result;
+}
+
+void TrainStep::SetPhase(QuantizePhase phase) {
+  const auto step = Program().step();
+  phase_ = phase;
+  Program().SetStep(step);
 }
 
 // The batch, carried states, and the rank's share.
@@ -83,7 +106,7 @@ double TrainStep::RunBatch(Scope& scope, int64_t* rows) {
   const std::vector<Tensor>& batch = reader_.Next();
   const std::vector<Tensor>& out = NameRowsInErrors(
       reader_, batch,
-      [&]() -> const std::vector<Tensor>& { return program_.Run(scope, Feeds(batch)); });
+      [&]() -> const std::vector<Tensor>& { return Program().Run(scope, Feeds(batch)); });
   const size_t sums = window_.fetches().size(), states = carry_.from().size();
   carry_.Receive(std::span(out).subspan(sums, states));
   probe_.Receive(std::span(out).subspan(sums + states));
@@ -127,7 +150,7 @@ bool TrainStep::EpochIsEnding() const {
 void TrainStep::Save(TrainSnapshot* snapshot) const {
   snapshot->epoch = epoch();
   snapshot->position = reader_.position();
-  snapshot->random_step = program_.step();
+  snapshot->random_step = Program().step();
   snapshot->seed = config_.random_seed;
   snapshot->data = data_->Describe();
   if (!data_fingerprint_) data_fingerprint_ = FingerprintOf(*data_);
@@ -166,7 +189,7 @@ std::string TrainStep::LoadWhatFits(const TrainSnapshot& then) {
 }
 
 void TrainStep::LoadSums(const TrainSnapshot& snapshot) {
-  program_.SetStep(snapshot.random_step);
+  Program().SetStep(snapshot.random_step);
   if (!ranks_.first()) return;  // rank 0 has the sums of all ranks
   try {
     window_.Load(snapshot.progress);

@@ -11,6 +11,7 @@
 #include <coracle/train/run/ranks/carry.h>
 #include <coracle/train/run/snapshot/snapshot.h>
 
+#include <map>
 #include <optional>
 #include <string>
 
@@ -32,6 +33,8 @@ class TrainStep {
   };
   // Runs the job's iter_size batches.
   Result Run(Scope& scope);
+  // For a job that quantises: the next steps run the program of this phase.
+  void SetPhase(QuantizePhase phase);
 
   int64_t steps_per_epoch() const { return UpdatesOf(batches_per_epoch_); }
   // The smaller of max_iter and the number of updates in the job's epochs.
@@ -43,7 +46,7 @@ class TrainStep {
 
   StepWindow& window() { return window_; }
   Probe& probe() { return probe_; }
-  std::string ProfileTable() const { return program_.ProfileTable(); }
+  std::string ProfileTable() const { return Program().ProfileTable(); }
 
   // Saves the state of data, random numbers and sums.
   void Save(TrainSnapshot* snapshot) const;
@@ -54,6 +57,8 @@ class TrainStep {
   std::string LoadWhatFits(const TrainSnapshot& snapshot);
 
  private:
+  const PreparedProgram& Program() const { return programs_.at(phase_); }
+  PreparedProgram& Program() { return programs_.at(phase_); }
   int64_t IterSize() const { return config_.training.iter_size; }
   int64_t UpdatesOf(int64_t batches) const {
     return batches / IterSize() + (batches % IterSize() != 0 ? 1 : 0);
@@ -71,7 +76,9 @@ class TrainStep {
   Feeder feeder_;
   StepWindow window_;
   Probe probe_;
-  PreparedProgram program_;
+  // By phase; a job that does not quantise has only kQuantize.
+  std::map<QuantizePhase, PreparedProgram> programs_;
+  QuantizePhase phase_ = QuantizePhase::kQuantize;
   mutable std::optional<uint64_t> data_fingerprint_;  // computed for the first snapshot
   DType share_dtype_;                                 // dtype of the feed kRankShare
   std::vector<Tensor> feeds_of_ranks_;

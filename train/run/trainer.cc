@@ -83,12 +83,26 @@ void ReportStep(const JobConfig& config, const TrainStep::Result& done, Prepared
   step.probe().Restart(state.result.scope);
 }
 
+// Chooses the program of the next step of a job that quantises.
+void EnterPhase(const JobConfig& config, PreparedJob& job, TrainState& state) {
+  if (!config.quantize) return;
+  const int64_t steps = state.result.steps;
+  Scope& scope = state.result.scope;
+  if (steps == config.quantize->start_step &&
+      job.programs.rounding->first_steps.Root().NumOps() > 0)
+    job.executor.Run(job.programs.rounding->first_steps, scope);
+  // From here on, all ranks read the statistics of all rows.
+  if (steps == config.quantize->freeze_step) job.variables.MakeEqual(scope);
+  job.step->SetPhase(config.quantize->PhaseAfter(steps));
+}
+
 // Runs one update and reports it.
 void RunStep(const JobConfig& config, const TrainOptions& options, PreparedJob& job,
              TrainState& state) {
   TraceSpan span("train", "step");
   const int64_t step = state.result.steps + 1;
   span.Set("step", step);
+  EnterPhase(config, job, state);
   const TrainStep::Result done = job.step->Run(state.result.scope);
   state.result.steps = step;
   job.reporter->Check(step, [&] { return state.non_finite.Step(step, done.loss); });

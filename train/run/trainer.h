@@ -76,6 +76,10 @@ struct TrainResult {
   std::string model_path;                          // saved inference model: .pdmodel
   std::string vocabulary_path;                     // for a text: vocabulary.json
   std::string eval_path;                           // the model for `coracle test`: loss and metrics
+  // Of a job that quantises: the models in 8 bits, and what the evaluation model computes on the
+  // first test set.
+  std::string int8_model_path, int8_eval_path;
+  std::vector<NamedValue> int8_values;
   std::string snapshot_path;                       // the last snapshot
   std::string profile;                             // the table, if compile.profile
 };

@@ -36,7 +36,7 @@ void Evaluator::Try(Scope& scope) {
 
 void Evaluator::Begin() {
   reader_.Seek(0);
-  program_.SetStep(0);
+  Program().SetStep(0);
   carry_.Reset();
   sums_.Clear();
   rows_ = 0;
@@ -54,7 +54,7 @@ void Evaluator::RunBatch(Scope& scope) {
   const std::vector<Tensor>& batch = reader_.Next();
   const int64_t rows = reader_.own_rows();
   NameRowsInErrors(reader_, batch, [&] {
-    const std::vector<Tensor>& out = program_.Run(scope, Feeds(batch));
+    const std::vector<Tensor>& out = Program().Run(scope, Feeds(batch));
     if (rows > 0) sums_.Add(out, rows);
     carry_.Receive(std::span(out).subspan(sums_.fetches().size()));
   });

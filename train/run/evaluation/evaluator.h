@@ -10,6 +10,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace coracle::inline internal {
@@ -35,13 +36,22 @@ class Evaluator {
   std::vector<double> Values() const;
   int64_t rows() const { return rows_; }
 
+  // Another program with the same feeds and fetches, for evaluations in floating point.
+  void SetFloatProgram(PreparedProgram program) { float_program_ = std::move(program); }
+  // Lets the next runs use that program, if there is one.
+  void UseFloat(bool use) { in_float_ = use && float_program_.has_value(); }
+
  private:
   void Begin();
   const std::vector<Tensor>& Feeds(const std::vector<Tensor>& batch);
   void RunBatch(Scope& scope);
   bool RunBatches(Scope& scope, const std::function<bool()>& stop);
 
+  PreparedProgram& Program() { return in_float_ ? *float_program_ : program_; }
+
   PreparedProgram program_;
+  std::optional<PreparedProgram> float_program_;
+  bool in_float_ = false;
   Feeder feeder_;
   StateCarry carry_;
   MetricSums sums_;

@@ -25,10 +25,16 @@ void ReportNonFinite(const JobConfig& config, const EvaluationRecord& record, Re
   }
 }
 
+// Whether evaluations do not measure yet what the job trains: those in floating point of a job that
+// quantises.
+bool InFloat(const JobConfig& config, const TrainState& state) {
+  return config.quantize && config.quantize->EvaluatesInFloat(state.result.steps);
+}
+
 // Reports and remembers an evaluation. Returns whether it is the best so far.
 bool Record(const JobConfig& config, EvaluationRecord record, int64_t rows, PreparedJob& job,
             TrainState& state) {
-  const bool best = !state.restored && state.watch.watches(record.set) &&
+  const bool best = !state.restored && !InFloat(config, state) && state.watch.watches(record.set) &&
                     state.watch.Add(record.step, record.values, Counts(config, job, state));
   job.reporter->Eval({state.plan, record.set, record.step, job.step->last_epoch(), rows,
                       record.values, best, state.restored});
@@ -66,6 +72,7 @@ bool RunTests(const JobConfig& config, PreparedJob& job, TrainState& state) {
   NamedTensors own = job.variables.MakeEqual(scope);
   job.programs.training.UseAverages(job.executor, scope);
   bool best = false;
+  job.tests->UseFloat(InFloat(config, state));
   const auto record = [&](const std::string& set, int64_t rows, std::vector<NamedValue> values) {
     best = Record(config, {set, state.result.steps, std::move(values)}, rows, job, state) || best;
   };

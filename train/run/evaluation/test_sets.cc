@@ -37,13 +37,20 @@ std::unique_ptr<Evaluator> MakeEvaluator(const JobConfig& config, const TestSetC
   if (share) feeds.emplace_back(kRankShare);
   PreparedProgram program = executor.Prepare(net.program, feeds, fetches);
   program.SetCommunicator(ranks.communicator());
-  return std::make_unique<Evaluator>(
+  auto evaluator = std::make_unique<Evaluator>(
       std::move(program), std::move(feeder), std::move(carry), std::move(sums), data,
       BatchOptions{.batch_size = set.batch_size,
                    .prefetch = config.prefetch,
                    .rank = ranks.rank(),
                    .ranks = ranks.size()},
       set.iterations, ranks, share ? std::optional(share->dtype()) : std::nullopt);
+  if (config.quantize) {
+    PreparedProgram in_float = executor.Prepare(
+        ProgramOfPhase(net.program, QuantizePhase::kObserve, executor.ops()), feeds, fetches);
+    in_float.SetCommunicator(ranks.communicator());
+    evaluator->SetFloatProgram(std::move(in_float));
+  }
+  return evaluator;
 }
 
 }  // namespace
@@ -69,6 +76,10 @@ std::vector<std::vector<std::string>> TestSets::value_names() const {
   names.reserve(sets_.size());
   for (const Set& set : sets_) names.push_back(set.value_names);
   return names;
+}
+
+void TestSets::UseFloat(bool use) {
+  for (const Set& set : sets_) set.evaluator->UseFloat(use);
 }
 
 void TestSets::Try(Scope& scope) {

@@ -25,6 +25,9 @@ class TestSets {
   // For each set, the printed names of its values: the loss, then the metrics.
   std::vector<std::vector<std::string>> value_names() const;
 
+  // For a job that quantises: lets evaluations compute in floating point, or with rounding.
+  void UseFloat(bool use);
+
   // Runs the first batch of each set, to find errors before the first step. Throws Error with the
   // place in the job.
   void Try(Scope& scope);

@@ -5,6 +5,7 @@
 #include <coracle/train/run/outputs.h>
 #include <coracle/train/run/ranks/same_data.h>
 #include <coracle/train/run/ranks/same_job.h>
+#include <coracle/train/run/saved_model.h>
 #include <coracle/train/run/snapshot/save.h>
 #include <coracle/train/run/snapshot/snapshot.h>
 #include <fmt/format.h>
@@ -71,11 +72,25 @@ void TakeLastEvaluation(const PreparedJob& job, TrainResult& result) {
   result.metrics.assign(first->values.begin() + (has_loss ? 1 : 0), first->values.end());
 }
 
+// Evaluates the model of integers on the first test set.
+void EvaluateIntegers(const JobConfig& config, const TrainOptions& options, const PreparedJob& job,
+                      TrainResult& result) {
+  if (result.int8_eval_path.empty() || job.tests->empty()) return;
+  CompileOptions compile = options.compile;
+  compile.profile = false;
+  result.int8_values =
+      EvaluateSavedModel(result.int8_eval_path, config, {.compile = compile, .ops = &job.ops});
+}
+
 // Writes the models, with averaged parameters if the job has them.
-void SaveModels(const JobConfig& config, PreparedJob& job, TrainState& state) {
+void SaveModels(const JobConfig& config, const TrainOptions& options, PreparedJob& job,
+                TrainState& state) {
   CheckParameters(job, state);
   job.programs.training.UseAverages(job.executor, state.result.scope);
-  if (job.ranks.first()) WriteModels(config, job.programs, &state.result);
+  if (job.ranks.first()) {
+    WriteModels(config, job.programs, job.ops, &state.result);
+    EvaluateIntegers(config, options, job, state.result);
+  }
   job.programs.training.UseParameters(job.executor, state.result.scope);
 }
 
@@ -117,7 +132,7 @@ TrainResult Finish(const JobConfig& config, const TrainOptions& options, Prepare
   TakeLastEvaluation(job, result);
   result.non_finite_steps = state.non_finite.counts().steps;
   result.first_non_finite_step = state.non_finite.counts().first;
-  if (!result.stopped) SaveModels(config, job, state);
+  if (!result.stopped) SaveModels(config, options, job, state);
   job.reporter->End(result.steps, result.stopped);
   job.variables.JoinStates(result.scope);
   job.ranks.Any(false);  // no rank leaves before rank 0 has written all files
