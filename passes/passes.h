@@ -68,6 +68,14 @@ void WidenHalves(ProgramDesc& program, const PassContext& context);
 // frozen parameters.
 void FoldBatchNorm(ProgramDesc& program, const PassContext& context);
 
+// Replaces hard_swish, swish and gelu that are written out as several ops by the one op. Needs
+// frozen constants.
+void FindActivations(ProgramDesc& program, const PassContext& context);
+
+// Folds frozen factors and shifts of channels, before and after convolutions and products with
+// frozen weights, into the weights and the bias. A shift before a convolution with padding stays.
+void FoldScales(ProgramDesc& program, const PassContext& context);
+
 // Fuses conv2d + elementwise_add of a per-channel bias into one conv2d with Bias, and also
 // their gradients.
 void FuseConvBias(ProgramDesc& program, const PassContext& context);

@@ -151,10 +151,19 @@ const std::vector<Pass>& Pipeline() {
        "float16 nets whose convolutions compute in float32 convert values once between two of "
        "them, and the convolutions apply relu; before the fusions",
        WidenHalves},
+      {"find_activations",
+       "an activation that is one op can be computed by the convolution or product before it; "
+       "after fold_constants, which computes the bounds and factors",
+       FindActivations, true},
       {"fold_batch_norm",
        "multiplies a known scale and shift into the filter and its bias, which saves one sweep "
        "over the image; before fuse_conv_bias, because a bias between is folded too",
        FoldBatchNorm},
+      {"fold_scales",
+       "factors and shifts of channels cost a sweep over the image each, and nothing as parts of "
+       "the filters and biases around them; after fold_batch_norm, which may stand between, and "
+       "before fuse_conv_bias, which only takes plain biases",
+       FoldScales},
       {"fuse_conv_bias", "a convolution adds its bias while the result is in registers",
        FuseConvBias},
       {"fuse_conv_epilogue",

@@ -1,3 +1,4 @@
+#include <coracle/framework/base/text.h>
 #include <coracle/quantize/equalize.h>
 #include <fmt/format.h>
 
@@ -27,6 +28,7 @@ struct ChannelPlaces {
 
 // An activation between its writer and its readers.
 struct Site {
+  std::string name;
   const ChannelValues* data = nullptr;
   std::vector<ChannelPlaces> writers;  // the weight or gain, and the biases
   std::vector<ChannelPlaces> readers;
@@ -50,6 +52,7 @@ class SiteFinder {
     std::vector<Site> sites;
     for (const auto& [name, readers] : readers_) {
       Site site;
+      site.name = name;
       if (FindReaders(name, readers, &site) && FindWriters(name, &site))
         sites.push_back(std::move(site));
     }
@@ -205,13 +208,10 @@ double Bounded(double factor) {
   return std::isfinite(factor) && factor > 0 ? std::clamp(factor, 1 / kMostFactor, kMostFactor) : 1;
 }
 
-int EqualizeLayers(const std::vector<Site>& sites, Equalizer* equalizer) {
-  int count = 0;
-  for (const Site& site : sites) count += site.after_product;
+void EqualizeLayers(const std::vector<Site>& sites, Equalizer* equalizer) {
   for (int round = 0; round < 20; ++round) {
     double most = 1;
     for (const Site& site : sites) {
-      if (!site.after_product) continue;
       const Factors r1 = equalizer->Magnitudes({site.writers[0]}, site.channels);
       const Factors r2 = equalizer->Magnitudes(site.readers, site.channels);
       Factors factors(site.channels);
@@ -223,20 +223,16 @@ int EqualizeLayers(const std::vector<Site>& sites, Equalizer* equalizer) {
     }
     if (most < 1.001) break;
   }
-  return count;
 }
 
-int Smooth(const std::vector<Site>& sites, double alpha, Equalizer* equalizer) {
-  for (const Site& site : sites) {
-    const Factors w = equalizer->Magnitudes(site.readers, site.channels);
-    Factors factors(site.channels);
-    for (size_t c = 0; c < factors.size(); ++c) {
-      const double x = site.data->magnitude[c];
-      factors[c] = x > 0 && w[c] > 0 ? Bounded(std::pow(x, alpha) / std::pow(w[c], 1 - alpha)) : 1;
-    }
-    equalizer->Divide(site, factors);
+void Smooth(const Site& site, double alpha, Equalizer* equalizer) {
+  const Factors w = equalizer->Magnitudes(site.readers, site.channels);
+  Factors factors(site.channels);
+  for (size_t c = 0; c < factors.size(); ++c) {
+    const double x = site.data->magnitude[c];
+    factors[c] = x > 0 && w[c] > 0 ? Bounded(std::pow(x, alpha) / std::pow(w[c], 1 - alpha)) : 1;
   }
-  return static_cast<int>(sites.size());
+  equalizer->Divide(site, factors);
 }
 
 }  // namespace
@@ -256,13 +252,40 @@ std::vector<EqualizationChoice> ChoicesOf(Equalization option) {
   return choices;
 }
 
-int Equalize(const EqualizationChoice& choice, const std::vector<QuantLayer>& products,
-             const Calibration& calibration, FloatModel* model) {
-  if (choice.kind == Equalization::kNone) return 0;
-  const std::vector<Site> sites = SiteFinder(products, calibration, *model).Run();
+std::string ToString(const EqualizationPlan& plan) {
+  std::map<std::string, int> counts;
+  for (const auto& [name, choice] : plan) ++counts[choice.ToString()];
+  if (counts.empty()) return "none";
+  if (counts.size() == 1) return counts.begin()->first;
+  std::vector<std::string> parts;
+  for (const auto& [choice, count] : counts)
+    parts.push_back(fmt::format("{} of {}", count, choice));
+  return Join(parts, ", ");
+}
+
+EqualizationPlan PlanOf(const EqualizationChoice& choice, const std::vector<QuantLayer>& products,
+                        const Calibration& calibration, const FloatModel& model) {
+  EqualizationPlan plan;
+  if (choice.kind == Equalization::kNone) return plan;
+  for (const Site& site : SiteFinder(products, calibration, model).Run())
+    if (site.after_product || choice.kind == Equalization::kSmooth) plan[site.name] = choice;
+  return plan;
+}
+
+void Equalize(const EqualizationPlan& plan, const std::vector<QuantLayer>& products,
+              const Calibration& calibration, FloatModel* model) {
+  if (plan.empty()) return;
   Equalizer equalizer(model);
-  return choice.kind == Equalization::kSmooth ? Smooth(sites, choice.alpha, &equalizer)
-                                              : EqualizeLayers(sites, &equalizer);
+  std::vector<Site> between;
+  for (Site& site : SiteFinder(products, calibration, *model).Run()) {
+    const auto found = plan.find(site.name);
+    if (found == plan.end()) continue;
+    if (found->second.kind == Equalization::kSmooth)
+      Smooth(site, found->second.alpha, &equalizer);
+    else
+      between.push_back(std::move(site));
+  }
+  EqualizeLayers(between, &equalizer);
 }
 
 }  // namespace coracle::inline internal

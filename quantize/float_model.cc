@@ -59,8 +59,8 @@ FloatModel PrepareFloatModel(const ProgramDesc& program, const Scope& parameters
   model.fetches = OutputNames(program, ops);
   if (model.fetches.empty()) ThrowInvalid("the program fetches nothing: no output can be compared");
   OptimizeOptions options;
-  options.passes = {"dead_code", "remove_identities", "fold_constants", "fold_batch_norm",
-                    "fuse_conv_bias"};
+  options.passes = {"dead_code",       "remove_identities", "fold_constants", "find_activations",
+                    "fold_batch_norm", "fold_scales",       "fuse_conv_bias"};
   const bool has_ends = HasOpOfKind(program.Root(), OpKind::kFetch, ops);
   OptimizedProgram prepared =
       OptimizeProgram(program, parameters, has_ends ? std::vector<std::string>{} : model.feeds,

@@ -26,8 +26,9 @@ struct FloatModel {
   const Tensor* Weight(const std::string& name) const;
 };
 
-// Folds batch_norm into the products before it, replaces joined ops by their parts, computes
-// constants, and puts the bias of a convolution into its slot. Throws kInvalidArgument for a
+// Folds batch_norm and constant factors into the products around them, replaces joined ops by their
+// parts and activations that are written out by one op, computes constants, and puts the bias of a
+// convolution into its slot. Throws kInvalidArgument for a
 // program that trains, that fetches nothing, or that holds quantised numbers already.
 FloatModel PrepareFloatModel(const ProgramDesc& program, const Scope& parameters,
                              const OpRegistry& ops);

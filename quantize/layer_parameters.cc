@@ -123,6 +123,7 @@ class ParameterMaker {
       it->second.weight = RoundWeight(
           weight, format,
           least == least_scales_.end() ? std::span<const float>() : std::span(least->second));
+      if (HasLinearOps(options_) && HasOneScale(format)) ShareScale(weight, &*it->second.weight);
     } catch (const Error& e) {
       throw Error(e.code(), fmt::format("{}: {}", Quote(use.name), e.what()));
     }
@@ -131,6 +132,14 @@ class ParameterMaker {
       if (key.first == use.name && key != KeyOf(use))
         it->second.weight_name += fmt::format("@AXIS{}", use.axes.channel);
     return it->second;
+  }
+
+  // Rounds again, with the largest scale for all channels.
+  static void ShareScale(const Tensor& weight, IntegerWeight* rounded) {
+    const std::span<const float> scales = rounded->scale.span<float>();
+    const std::vector<float> largest(scales.size(),
+                                     *std::max_element(scales.begin(), scales.end()));
+    *rounded = RoundWeight(weight, rounded->format, largest);
   }
 
   LayerParameters Make(const QuantLayer& layer) {
@@ -190,6 +199,13 @@ class ParameterMaker {
 };
 
 }  // namespace
+
+bool HasLinearOps(const QuantizeOptions& options) {
+  return options.linear_ops && options.form == QuantForm::kPaddle &&
+         options.scheme != QuantScheme::kDynamic && options.weight_bits == 8;
+}
+
+bool HasOneScale(const WeightFormat& format) { return format.axis > 1; }
 
 std::vector<double> MeanShift(const OpDesc& op, const LayerWeight& use, const Tensor& weight,
                               const Tensor& rounded, const ChannelValues& data) {

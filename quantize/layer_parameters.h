@@ -23,6 +23,12 @@ struct LayerParameters {
   std::optional<Tensor> integer_bias, bias_units;
 };
 
+// Whether the program has Paddle's quantize_linear and dequantize_linear.
+bool HasLinearOps(const QuantizeOptions& options);
+// Whether the channels of a weight share a scale with these ops: Paddle knows only the axes 0
+// and 1.
+bool HasOneScale(const WeightFormat& format);
+
 // Computes them for all layers, in their order. `calibration` may lack channels: then the bias is
 // not corrected. With integer biases, a scale of the weight is raised where the bias would not fit
 // in int32. Throws kOutOfRange for a weight that is nan or infinite.

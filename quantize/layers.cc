@@ -221,6 +221,17 @@ class Selector {
       if (!vars_.IsWeight(name)) data.push_back(name);
     return data;
   }
+  // Whether the op adds one constant number or multiplies by it: it is a function of one variable,
+  // which integers compute by a table.
+  bool HasNumber(const OpDesc& op) const {
+    const std::vector<std::string> all = DataInputs(op);
+    return all.size() == 2 && Data(op).size() == 1 &&
+           std::all_of(all.begin(), all.end(), [&](const std::string& name) {
+             const Shape& shape = vars_.ShapeOf(name);
+             return !vars_.IsWeight(name) ||
+                    (shape.rank() <= 1 && shape.Product(0, shape.rank()) == 1);
+           });
+  }
   bool AllIn(const std::vector<std::string>& names, const NameSet& set) const {
     return !names.empty() && std::all_of(names.begin(), names.end(), [&](const std::string& name) {
       return set.count(name) > 0 && vars_.IsActivation(name);
@@ -257,7 +268,7 @@ class Selector {
     const OpDesc& op = root_.op(i);
     const QuantKind kind = KindOf(op);
     if (layer_at_.count(i) || (kind != QuantKind::kConnector && kind != QuantKind::kMove)) return;
-    const std::vector<std::string> data = DataInputs(op);
+    const std::vector<std::string> data = HasNumber(op) ? Data(op) : DataInputs(op);
     if (!AllIn(data, sources_) || !AnyIn(DataOutputs(op), targets_)) return;
     if (kind == QuantKind::kMove) {
       if (data.size() != 1) return;
@@ -269,7 +280,7 @@ class Selector {
       }
       return;
     }
-    const std::string keep = rules_.with_sums ? "" : Summand(op);
+    const std::string keep = rules_.with_sums || data.size() < 2 ? "" : Summand(op);
     for (const std::string& name : data)
       if (name != keep) Quantise(i, name);
     AddConnector(i, op, data);

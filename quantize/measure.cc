@@ -1,4 +1,5 @@
 #include <coracle/quantize/measure.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -16,7 +17,11 @@ std::vector<Tensor> RunOn(PreparedProgram& program, Scope& scope,
 
 void SignalNoise::Add(const Tensor& exact, const Tensor& approximation) {
   const std::span<const float> x = exact.span<float>(), y = approximation.span<float>();
-  for (size_t i = 0; i < std::min(x.size(), y.size()); ++i) {
+  if (exact.shape() != approximation.shape()) {
+    throw InternalError(fmt::format("a quantised result has the shape {}, and in floating point {}",
+                                    approximation.shape().ToString(), exact.shape().ToString()));
+  }
+  for (size_t i = 0; i < x.size(); ++i) {
     const auto value = static_cast<double>(x[i]);
     const double error = static_cast<double>(y[i]) - value;
     signal += value * value;

@@ -13,7 +13,7 @@ namespace coracle::inline internal {
 struct SignalNoise {
   double signal = 0, noise = 0;
 
-  // Adds the elements of two float32 tensors of one shape.
+  // Adds the elements of two float32 tensors. Throws InternalError if their shapes differ.
   void Add(const Tensor& exact, const Tensor& approximation);
   // 10 log10(signal / noise); infinite without noise, nan without a signal or with nan noise.
   double Decibels() const;

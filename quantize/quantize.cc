@@ -46,7 +46,7 @@ void RequireValid(const QuantizeOptions& options) {
 
 // A float program with what is known of it.
 struct Candidate {
-  EqualizationChoice choice;
+  EqualizationPlan plan;
   FloatModel model;
   Calibration calibration;
 };
@@ -60,11 +60,14 @@ struct ModelQuantizer::State {
   Candidate chosen;
 
   bool NeedsSamples() const {
-    return feeds && (options.scheme == QuantScheme::kStatic || options.correct_bias);
+    return feeds && (options.scheme == QuantScheme::kStatic || options.correct_bias ||
+                     options.equalization != Equalization::kNone);
   }
   std::vector<std::string> Observed(const FloatModel& model) const;
   Calibration CalibrateModel(const FloatModel& model) const;
   void Choose(FloatModel model);
+  EqualizationPlan BestOfEach(const std::vector<EqualizationPlan>& plans,
+                              const std::vector<std::vector<LayerReport>>& results) const;
   QuantizedModel Make(const Candidate& candidate, const std::set<std::string>& in_float,
                       bool measure) const;
   void Measure(const Candidate& candidate, const QuantizedParts& parts, const FloatModel& quantized,
@@ -108,28 +111,64 @@ Calibration ModelQuantizer::State::CalibrateModel(const FloatModel& model) const
   return Calibrate(model, Observed(model), products, feeds, options.compile, *ops);
 }
 
-// Tries the ways to equalise, and keeps the one with the smallest error at the last layers.
-void ModelQuantizer::State::Choose(FloatModel model) {
-  Calibration calibration = CalibrateModel(model);
-  std::vector<EqualizationChoice> choices = ChoicesOf(options.equalization);
-  if (!NeedsSamples()) choices = {EqualizationChoice{}};
-  double best = -std::numeric_limits<double>::infinity();
-  bool any = false;
-  for (const EqualizationChoice& choice : choices) {
-    Candidate candidate{choice, model.Copy(), {}};
-    if (Equalize(choice, products, calibration, &candidate.model) == 0 &&
-        choice.kind != Equalization::kNone) {
-      continue;
+// For each activation the choice with which the products that read it lose least. The results are
+// those of the plans.
+EqualizationPlan ModelQuantizer::State::BestOfEach(
+    const std::vector<EqualizationPlan>& plans,
+    const std::vector<std::vector<LayerReport>>& results) const {
+  std::map<std::string, double> least;
+  EqualizationPlan best;
+  for (size_t i = 0; i < plans.size(); ++i) {
+    std::map<std::string, double> noise;  // noise of the readers as a share of the signal
+    for (const QuantLayer& layer : products) {
+      for (const LayerReport& report : results[i])
+        if (report.output == layer.output && !std::isnan(report.own))
+          noise[layer.data[0]] += std::pow(10, -report.own / 10);
     }
-    candidate.calibration =
-        choice.kind == Equalization::kNone ? calibration : CalibrateModel(candidate.model);
-    const double ratio = choices.size() == 1 ? 0 : Make(candidate, {}, true).output;
-    if (any && !(ratio > best)) continue;
-    any = true;
-    best = std::isnan(ratio) ? best : ratio;
-    chosen = std::move(candidate);
+    for (const auto& [name, share] : noise) {
+      const auto [it, first] = least.try_emplace(name, share);
+      if (!first && !(share < it->second)) continue;
+      it->second = share;
+      best.erase(name);
+      if (const auto choice = plans[i].find(name); choice != plans[i].end()) best.insert(*choice);
+    }
   }
-  if (!any) chosen = {EqualizationChoice{}, std::move(model), std::move(calibration)};
+  return best;
+}
+
+// Tries the ways to equalise, then the best way of each activation, and keeps what gives the
+// smallest error at the last layers.
+void ModelQuantizer::State::Choose(FloatModel model) {
+  chosen = {{}, model.Copy(), CalibrateModel(model)};
+  if (!NeedsSamples()) return;
+  const Calibration calibration = chosen.calibration;
+  std::vector<EqualizationPlan> plans;
+  for (const EqualizationChoice& choice : ChoicesOf(options.equalization)) {
+    EqualizationPlan plan = PlanOf(choice, products, calibration, model);
+    if (choice.kind == Equalization::kNone || !plan.empty()) plans.push_back(std::move(plan));
+  }
+  if (plans.empty() || (plans.size() == 1 && plans[0].empty())) return;
+  std::vector<std::vector<LayerReport>> results;
+  double best = -std::numeric_limits<double>::infinity();
+  const bool compares = plans.size() > 1;
+  const auto attempt = [&](const EqualizationPlan& plan) {
+    Candidate candidate{plan, model.Copy(), calibration};
+    if (!plan.empty()) {
+      Equalize(plan, products, calibration, &candidate.model);
+      candidate.calibration = CalibrateModel(candidate.model);
+    }
+    if (compares) {
+      QuantizedModel made = Make(candidate, {}, true);
+      results.push_back(std::move(made.layers));
+      if (!(made.output > best)) return;
+      best = made.output;
+    }
+    chosen = std::move(candidate);
+  };
+  for (const EqualizationPlan& plan : plans) attempt(plan);
+  if (!compares) return;
+  const EqualizationPlan mixed = BestOfEach(plans, results);
+  if (std::find(plans.begin(), plans.end(), mixed) == plans.end()) attempt(mixed);
 }
 
 QuantizedModel ModelQuantizer::State::Make(const Candidate& candidate,
@@ -154,7 +193,7 @@ QuantizedModel ModelQuantizer::State::Make(const Candidate& candidate,
   if (options.bfloat16) ComputeInBfloat16(&quantized, *ops);
   if (options.form == QuantForm::kPaddle) SplitConvolutionBiases(&quantized, *ops);
   QuantizedModel result;
-  result.equalization = candidate.choice.ToString();
+  result.equalization = ToString(candidate.plan);
   result.output = kNan;
   Report(candidate, selection, parameters, &result);
   if (measure && feeds) Measure(candidate, parts, quantized, &result);
@@ -166,10 +205,10 @@ QuantizedModel ModelQuantizer::State::Make(const Candidate& candidate,
 // Fills in the ratios of `result`.
 void ModelQuantizer::State::Measure(const Candidate& candidate, const QuantizedParts& parts,
                                     const FloatModel& quantized, QuantizedModel* result) const {
-  const FloatModel with_copies = FloatProgramWithCopies(parts);
-  Compared compared{with_copies, quantized, {}};
+  const ProgramWithCopies with_copies = FloatProgramWithCopies(parts);
+  Compared compared{with_copies.model, quantized, {}};
   for (const QuantLayer& layer : parts.selection.layers)
-    compared.names.emplace_back(layer.output, OwnName(layer.output));
+    compared.names.emplace_back(layer.output, with_copies.copy_of.at(layer.output));
   const size_t layers = compared.names.size();
   for (const QuantLayer& layer : FindProducts(candidate.model, rules))
     if (layer.is_last) compared.names.emplace_back(layer.output, "");
@@ -239,6 +278,9 @@ ModelQuantizer::ModelQuantizer(const ProgramDesc& program, const Scope& paramete
   RequireValid(options);
   if (!feeds && options.scheme == QuantScheme::kStatic)
     ThrowInvalid("a static scheme needs samples, from which it takes the ranges");
+  if (!feeds && (options.equalization == Equalization::kCrossLayer ||
+                 options.equalization == Equalization::kSmooth))
+    ThrowInvalid("equalisation needs samples: it measures channels on them");
   state_->options = options;
   state_->ops = &ops;
   state_->feeds = feeds;

@@ -34,7 +34,7 @@ enum class QuantForm : int32_t {
 // Whether factors move from the channels of activations to weights, which changes no result but
 // makes both easier to quantise.
 enum class Equalization : int32_t {
-  kAuto,  // what gives the smallest error on the samples
+  kAuto,  // for each activation what gives the smallest error on the samples
   kNone,
   kCrossLayer,  // weights of neighbours get equal ranges for each channel between them
   kSmooth,      // SmoothQuant: channels of activations get ranges nearer to each other
@@ -84,7 +84,8 @@ struct QuantizedModel {
   Scope parameters;
   std::vector<LayerReport> layers;  // in the order of the program
   double output = 0;                // the signal-to-noise ratio of its outputs; see `total`
-  std::string equalization;         // "none", "cross_layer", "smooth 0.5"
+  // What was equalised: "none", "cross_layer", "smooth 0.5", "3 of smooth 0.5, 1 of cross_layer".
+  std::string equalization;
 };
 
 // Quantises one program, perhaps several times with different layers in floating point.

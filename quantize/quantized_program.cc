@@ -1,5 +1,6 @@
 #include <coracle/framework/op/writer.h>
 #include <coracle/operators/operators.h>
+#include <coracle/operators/quantize/packed_rows.h>
 #include <coracle/quantize/quantized_program.h>
 
 #include <algorithm>
@@ -41,12 +42,21 @@ class NumberWriter {
     std::string& name = weights_[made.weight_name];
     if (!name.empty()) return name;
     const IntegerWeight& weight = *made.weight;
-    const Variable values = writer_.Var(AddParameter(made.weight_name, weight.values));
+    Variable values;
+    if (weight.format.bits == 4) {
+      values = writer_.Var(AddParameter(made.weight_name, PackedForm(weight.values, 4)));
+      values = WriteUnpacked(writer_, values, weight.values.shape(), 4);
+    } else {
+      values = writer_.Var(AddParameter(made.weight_name, weight.values));
+    }
     if (WritesLinearOps()) {
+      const bool one = HasOneScale(weight.format);
+      const Tensor scale =
+          one ? Tensor::Of<float>({1}, {weight.scale.span<float>()[0]}) : weight.scale;
       name = writer_
                  .Into(result_.program.FreeName(made.weight_name + "@DEQUANTIZED"),
-                       "dequantize_linear", LinearInputs(values, made.weight_name, weight.scale),
-                       LinearAttrs(weight.format.axis), "Y")
+                       "dequantize_linear", LinearInputs(values, made.weight_name, scale),
+                       LinearAttrs(one ? -1 : weight.format.axis), "Y")
                  .name();
       return name;
     }
@@ -105,7 +115,7 @@ class NumberWriter {
             it->second.second.empty() ? Variable() : writer_.Var(it->second.second)};
   }
 
-  // The range of this run, extended to 0, in 255 steps.
+  // Of the range of each run.
   std::pair<Variable, Variable> RunTimeScale(const Variable& x) {
     const std::string scale = result_.program.FreeName(x.name() + "@QUANT_SCALE");
     const std::string zero = result_.program.FreeName(x.name() + "@QUANT_ZERO");
@@ -120,11 +130,7 @@ class NumberWriter {
     return inputs;
   }
 
-  bool WritesLinearOps() const {
-    const QuantizeOptions& options = parts_.options;
-    return options.linear_ops && options.form == QuantForm::kPaddle &&
-           options.scheme != QuantScheme::kDynamic && options.weight_bits == 8;
-  }
+  bool WritesLinearOps() const { return HasLinearOps(parts_.options); }
 
   // Inputs of quantize_linear and dequantize_linear, whose scales are numbers that 127 represents.
   SlotList LinearInputs(const Variable& x, const std::string& prefix, const Tensor& scales) {
@@ -178,7 +184,7 @@ class ProgramWriter {
     }
   }
 
-  FloatModel Run() {
+  ProgramWithCopies Run() {
     OpList old = root_.ReleaseOps();
     for (const auto& [name, range] : parts_.selection.range_of)
       if (parts_.model.program.Root().Uses(name).writers.empty()) numbers_.WritePair(name);
@@ -194,7 +200,7 @@ class ProgramWriter {
         if (parts_.selection.range_of.count(name)) numbers_.WritePair(name);
     }
     RemoveUnusedVariables(&result_);
-    return std::move(result_);
+    return {std::move(result_), std::move(copy_of_)};
   }
 
  private:
@@ -232,9 +238,12 @@ class ProgramWriter {
         const auto it = renamed.find(name);
         return it == renamed.end() ? name : it->second;
       });
-      copy->RenameOutputs([&](const std::string& name) { return renamed[name] = OwnName(name); });
+      copy->RenameOutputs([&](const std::string& name) {
+        return renamed[name] = result_.program.FreeName(name + "@OWN");
+      });
       writer_.Append(std::move(copy));
     }
+    copy_of_[layer.output] = renamed.at(layer.output);
   }
 
   const QuantizedParts& parts_;
@@ -243,6 +252,7 @@ class ProgramWriter {
   BlockDesc& root_;
   Writer writer_;
   std::unordered_map<size_t, size_t> layer_of_;
+  std::map<std::string, std::string> copy_of_;
   NumberWriter numbers_;
 };
 
@@ -255,14 +265,12 @@ void Rebuild(BlockDesc& root, const F& f) {
 }  // namespace
 
 FloatModel QuantizedProgram(const QuantizedParts& parts) {
-  return ProgramWriter(parts, false).Run();
+  return ProgramWriter(parts, false).Run().model;
 }
 
-FloatModel FloatProgramWithCopies(const QuantizedParts& parts) {
+ProgramWithCopies FloatProgramWithCopies(const QuantizedParts& parts) {
   return ProgramWriter(parts, true).Run();
 }
-
-std::string OwnName(const std::string& output) { return output + "@OWN"; }
 
 void SplitConvolutionBiases(FloatModel* model, const OpRegistry& ops) {
   BlockDesc& root = model->program.Root();

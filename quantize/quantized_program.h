@@ -4,6 +4,7 @@
 
 #include <coracle/quantize/layer_parameters.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -22,9 +23,12 @@ struct QuantizedParts {
 FloatModel QuantizedProgram(const QuantizedParts& parts);
 
 // The float program, with a quantised copy of each layer that reads the values of the float
-// program. The copy of the output `y` is OwnName(y).
-FloatModel FloatProgramWithCopies(const QuantizedParts& parts);
-std::string OwnName(const std::string& output);
+// program.
+struct ProgramWithCopies {
+  FloatModel model;
+  std::map<std::string, std::string> copy_of;  // the copy's output, by the output of the layer
+};
+ProgramWithCopies FloatProgramWithCopies(const QuantizedParts& parts);
 
 // Moves the bias of each convolution into a sum after it: kernels of Paddle have no such slot.
 void SplitConvolutionBiases(FloatModel* model, const OpRegistry& ops);

@@ -44,12 +44,17 @@ ValueRange Within(const ValueHistogram& values, const ValueRange& range) {
 }
 
 ValueRange PercentileRange(const ValueHistogram& values, double percentile, ByteForm form) {
-  // A share such as 1 - 0.999 is not exact; a count that is a whole number up to rounding is meant.
-  const double rest = (1 - percentile) * static_cast<double>(values.count()) + 1e-6;
+  // Zeros do not count: after relu they may be all values but a share smaller than `percentile`
+  // leaves out. A share such as 1 - 0.999 is not exact; a count that is a whole number up to
+  // rounding is meant.
+  const auto count = static_cast<double>(values.count() - values.zeros());
+  const double rest = (1 - percentile) * count + 1e-6;
   const double width = values.BinWidth();
   if (form == ByteForm::kInt8) return Symmetric(EdgeWithout(Magnitudes(values), rest, width));
-  return {-EdgeWithout(Side(values, false), rest, width),
-          EdgeWithout(Side(values, true), rest, width)};
+  const ValueRange range = {-EdgeWithout(Side(values, false), rest, width),
+                            EdgeWithout(Side(values, true), rest, width)};
+  // Rounding of the share may leave out both halves of few values.
+  return range.low == 0 && range.high == 0 ? ValueRange{values.min(), values.max()} : range;
 }
 
 // --- entropy ---

@@ -58,8 +58,9 @@ enum class ByteForm {
 
 // Chooses a range that contains 0. `percentile` is a share between 0 and 1.
 //
-// * kPercentile: high is the smallest edge of a bin so that a share of at least `percentile` of all
-//   values is below it, and low is the same at the other end. Symmetric: of absolute values.
+// * kPercentile: high is the smallest edge of a bin so that a share of at least `percentile` of the
+//   values other than 0 is below it, and low is the same at the other end. Symmetric: of absolute
+//   values. Zeros do not count, because an activation may be 0 almost everywhere.
 // * kEntropy: P is the histogram of absolute values up to a threshold, with all values beyond in
 //   its last bin; Q is P without these, joined to the levels of 8 bits (128, or 256 for uint8
 //   values of one sign) and spread evenly over the bins of P that are not empty. The threshold

@@ -9,19 +9,19 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <set>
 
 namespace coracle::tools {
 namespace {
 
-// The number of rows that the program is declared for; nullopt if it takes any number.
-std::optional<int64_t> FixedRows(const ProgramDesc& program,
-                                 const std::vector<std::string>& inputs) {
+// The numbers of rows that the program is declared for; empty if it takes any number.
+std::set<int64_t> DeclaredRows(const ProgramDesc& program, const std::vector<std::string>& inputs) {
+  std::set<int64_t> rows;
   for (const std::string& name : inputs) {
     const VarDesc* var = program.Root().FindVar(name);
-    if (!var || var->shape().rank() < 1 || var->shape()[0] <= 0) continue;
-    return var->shape()[0];
+    if (var && var->shape().rank() > 0 && var->shape()[0] > 0) rows.insert(var->shape()[0]);
   }
-  return std::nullopt;
+  return rows;
 }
 
 void RefuseStates(const JobConfig& job, const std::vector<std::string>& inputs) {
@@ -71,12 +71,12 @@ CalibrationFeeds SamplesOfJob(const JobConfig& job, const ProgramDesc& program, 
   RefuseStates(job, inputs);
   const DataSourcePtr data = OpenTrainData(job);
   if (!data) ThrowInvalid(job.source + ": the job has no training data to take samples from");
-  const std::optional<int64_t> fixed = FixedRows(program, inputs);
-  const int64_t rows = fixed.value_or(std::min(kCalibrationRows, samples));
+  const std::set<int64_t> fixed = DeclaredRows(program, inputs);
+  const int64_t rows = fixed.empty() ? std::min(kCalibrationRows, samples) : *fixed.begin();
   const auto feeder =
       std::make_shared<Feeder>(program, inputs, *data, job.bind, job.Place("train"));
   return [data, feeder, rows, samples,
-          whole = fixed.has_value()](const std::function<void(const std::vector<Tensor>&)>& use) {
+          whole = !fixed.empty()](const std::function<void(const std::vector<Tensor>&)>& use) {
     BatchReader reader(data, {.batch_size = rows, .shuffle = true, .drop_last = whole, .seed = 1});
     int64_t left = samples;
     for (int64_t b = 0; b < reader.batches_per_epoch() && left > 0; ++b) {
@@ -91,21 +91,25 @@ CalibrationFeeds SamplesOfJob(const JobConfig& job, const ProgramDesc& program, 
 CalibrationFeeds SamplesOfFiles(const std::vector<std::string>& files, const ProgramDesc& program,
                                 int64_t samples) {
   const std::vector<std::string> inputs = InputNames(program, DefaultOps());
-  const bool fixed = FixedRows(program, inputs).has_value();
+  const std::set<int64_t> fixed = DeclaredRows(program, inputs);
   return [=, program = std::make_shared<const ProgramDesc>(program)](
              const std::function<void(const std::vector<Tensor>&)>& use) {
     int64_t left = samples;
     for (const std::string& file : files) {
       if (left <= 0) break;
       const std::vector<Tensor> feeds = InOrder(file, ReadFeeds(file, *program), inputs);
-      const std::optional<int64_t> rows = fixed ? std::nullopt : CommonRows(feeds);
-      if (!rows) {
+      const std::optional<int64_t> rows = CommonRows(feeds);
+      // Whole batches of the declared size; a file with fewer rows is an error of the run.
+      const int64_t batch = fixed.size() == 1 ? *fixed.begin() : kCalibrationRows;
+      if (!rows || fixed.size() > 1 || (!fixed.empty() && *rows < batch)) {
         use(feeds);
         left -= feeds.empty() || feeds[0].shape().rank() < 1 ? 1 : feeds[0].shape()[0];
         continue;
       }
-      for (int64_t begin = 0; begin < *rows && left > 0;) {
-        const int64_t end = std::min({*rows, begin + kCalibrationRows, begin + left});
+      const int64_t last = fixed.empty() ? *rows : *rows / batch * batch;
+      for (int64_t begin = 0; begin < last && left > 0;) {
+        const int64_t end =
+            fixed.empty() ? std::min({last, begin + batch, begin + left}) : begin + batch;
         use(AllRows(feeds, begin, end));
         left -= end - begin;
         begin = end;

@@ -19,9 +19,10 @@ inline constexpr int64_t kCalibrationRows = 16;
 // errors of the data, and kUnimplemented for a job with states to carry.
 CalibrationFeeds SamplesOfJob(const JobConfig& job, const ProgramDesc& program, int64_t samples);
 
-// The rows of the files, in their order, at most `samples`. A file whose arrays have LoD, or whose
-// program has a fixed number of rows, is one batch. Throws the errors of reading a file; each call
-// of the result reads the files again.
+// The rows of the files, in their order, at most `samples`. If the program has a fixed number of
+// rows, each batch has so many, and the rows that remain of a file are left out. A file whose
+// arrays have LoD, or different numbers of rows, is one batch. Throws the errors of reading a file;
+// each call of the result reads the files again.
 CalibrationFeeds SamplesOfFiles(const std::vector<std::string>& files, const ProgramDesc& program,
                                 int64_t samples);
 

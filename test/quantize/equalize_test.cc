@@ -21,6 +21,13 @@ Prepared PreparedOf(const std::string& text, const Shape& input) {
   return prepared;
 }
 
+// Applies one choice wherever it can act, and returns in how many places that is.
+size_t EqualizeAll(const EqualizationChoice& choice, const Prepared& p, FloatModel* model) {
+  const EqualizationPlan plan = PlanOf(choice, p.products, p.calibration, *model);
+  Equalize(plan, p.products, p.calibration, model);
+  return plan.size();
+}
+
 void ExpectSameResults(const FloatModel& a, const FloatModel& b, const Shape& input) {
   const Tensor x = Drawn(input, 5);
   const Tensor y = RunOn(a.program, a.parameters, {{"x", x}}, a.fetches)[0];
@@ -48,7 +55,7 @@ double MagnitudeOf(const Tensor& w, const std::function<bool(int64_t)>& belongs)
 TEST(Equalize, CrossLayerGivesNeighboursEqualRanges) {
   const Prepared p = PreparedOf(kConvolutions, {4, 3, 8, 8});
   FloatModel model = p.model.Copy();
-  EXPECT_EQ(Equalize({Equalization::kCrossLayer}, p.products, p.calibration, &model), 2);
+  EXPECT_EQ(EqualizeAll({Equalization::kCrossLayer}, p, &model), 2u);
   ExpectSameResults(p.model, model, {4, 3, 8, 8});
   const Tensor& depthwise = model.parameters.Get(p.products[1].weight[0].name);  // [6, 1, 3, 3]
   const Tensor& last = model.parameters.Get(p.products[2].weight[0].name);       // [4, 6, 1, 1]
@@ -71,7 +78,7 @@ TEST(Equalize, SmoothDividesByPowersOfBothRanges) {
   const Prepared p = PreparedOf(kNorm, {4, 5, 8});
   ASSERT_EQ(p.products.size(), 2u);
   FloatModel model = p.model.Copy();
-  EXPECT_EQ(Equalize({Equalization::kSmooth, 0.75}, p.products, p.calibration, &model), 1);
+  EXPECT_EQ(EqualizeAll({Equalization::kSmooth, 0.75}, p, &model), 1u);
   ExpectSameResults(p.model, model, {4, 5, 8});
   const ChannelValues& data = *ChannelsOf(p.calibration, p.products[0]);
   const std::string &q = p.products[0].weight[0].name, &k = p.products[1].weight[0].name;
@@ -87,13 +94,29 @@ TEST(Equalize, SmoothDividesByPowersOfBothRanges) {
   }
 }
 
+TEST(Equalize, MixesChoices) {
+  const Prepared p = PreparedOf(kConvolutions, {4, 3, 8, 8});
+  FloatModel model = p.model.Copy();
+  EqualizationPlan plan = {{"a", {Equalization::kCrossLayer}}};
+  EXPECT_EQ(ToString(plan), "cross_layer");
+  plan["b"] = {Equalization::kSmooth, 0.75};
+  EXPECT_EQ(ToString(plan), "1 of cross_layer, 1 of smooth 0.75");
+  EXPECT_EQ(ToString(EqualizationPlan()), "none");
+  Equalize(plan, p.products, p.calibration, &model);
+  ExpectSameResults(p.model, model, {4, 3, 8, 8});
+  for (size_t i = 0; i < 3; ++i) {
+    const std::string& w = p.products[i].weight[0].name;
+    EXPECT_NE(model.parameters.Get(w).span<float>()[0], p.model.parameters.Get(w).span<float>()[0]);
+  }
+}
+
 TEST(Equalize, LeavesActivationsThatOthersRead) {
   const std::string text = std::string(kConvolutions) +
                            R"(layer { sigmoid { input: "a" output: "also" } }
                               layer { reduce_sum { input: "also" output: "sum" } })";
   const Prepared p = PreparedOf(text, {4, 3, 8, 8});
   FloatModel model = p.model.Copy();
-  EXPECT_EQ(Equalize({Equalization::kCrossLayer}, p.products, p.calibration, &model), 1);
+  EXPECT_EQ(EqualizeAll({Equalization::kCrossLayer}, p, &model), 1u);
 }
 
 }  // namespace coracle::equalize_test

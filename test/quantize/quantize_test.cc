@@ -67,8 +67,86 @@ TEST(ModelQuantizer, EqualisesWithTheSmallestError) {
   const TestNet net = NetOf(ResidualNet());
   QuantizeOptions options;
   const QuantizedModel best = Quantised(net, options);
-  options.equalization = Equalization::kNone;
-  EXPECT_GE(best.output, Quantised(net, options).output);
+  for (const Equalization kind :
+       {Equalization::kNone, Equalization::kCrossLayer, Equalization::kSmooth}) {
+    options.equalization = kind;
+    EXPECT_GE(best.output, Quantised(net, options).output) << static_cast<int>(kind);
+  }
+}
+
+// A layer between two small channels of one neighbour and large ones of the other: what is best for
+// one activation is not for the next.
+TEST(ModelQuantizer, EqualisesEachActivationInItsBestWay) {
+  TestNet net = NetOf(R"(
+    data  { name: "x" shape: [-1, 16] }
+    layer { fc { input: "x" size: 16 act: "relu" output: "a" } }
+    layer { fc { input: "a" size: 16 act: "relu" output: "b" } }
+    layer { fc { input: "b" size: 8 output: "y" } })");
+  // Weights of one kind for the first pair of layers, and activations for the second.
+  const std::span<float> w0 = net.scope.GetMutable("fc_0.w_0").span<float>();
+  for (size_t i = 0; i < 16; ++i) w0[i * 16] *= 50;
+  const std::span<float> w2 = net.scope.GetMutable("fc_2.w_0").span<float>();
+  for (size_t j = 0; j < 8; ++j) w2[3 * 8 + j] *= 40;
+  const CalibrationFeeds samples = SamplesOf({32, 16});
+  QuantizeOptions options;
+  double best_of_one = -1000;
+  for (const Equalization kind :
+       {Equalization::kNone, Equalization::kCrossLayer, Equalization::kSmooth}) {
+    options.equalization = kind;
+    const QuantizedModel model = ModelQuantizer(net.program, net.scope, samples, options).Make();
+    best_of_one = std::max(best_of_one, model.output);
+  }
+  options.equalization = Equalization::kAuto;
+  EXPECT_GE(ModelQuantizer(net.program, net.scope, samples, options).Make().output, best_of_one);
+}
+
+TEST(ModelQuantizer, TakesNamesThatItsCopiesWouldHave) {
+  const TestNet net = NetOf(R"(
+    data  { name: "x" shape: [-1, 6] }
+    layer { fc { input: "x" size: 4 act: "relu" output: "y" } }
+    layer { fc { input: "y" size: 4 output: "y@OWN" } })");
+  const QuantizedModel model = ModelQuantizer(net.program, net.scope, SamplesOf({5, 6}), {}).Make();
+  ASSERT_EQ(model.layers.size(), 2u);
+  for (const LayerReport& layer : model.layers) EXPECT_GT(layer.own, 20) << layer.output;
+}
+
+// Paddle's ops know the axes 0 and 1 only.
+TEST(ModelQuantizer, GivesWeightsOfThreeDimsOneScaleForPaddle) {
+  TestNet net;
+  BlockDesc& root = net.program.Root();
+  root.Var("x").SetMeta({VarType::kLoDTensor, DType::kFloat32, {2, 3, 4}, 0});
+  root.Var("w").SetMeta({VarType::kLoDTensor, DType::kFloat32, {2, 4, 5}, 0});
+  root.Var("w").SetPersistable(true);
+  root.Var("y").SetMeta({VarType::kLoDTensor, DType::kFloat32, {2, 3, 5}, 0});
+  root.AppendOp("matmul_v2", {{"X", {"x"}}, {"Y", {"w"}}}, {{"Out", {"y"}}});
+  net.scope.Set("w", Drawn({2, 4, 5}, 3));
+  QuantizeOptions options;
+  options.form = QuantForm::kPaddle;
+  options.linear_ops = true;
+  const QuantizedModel model =
+      ModelQuantizer(net.program, net.scope, SamplesOf({2, 3, 4}), options).Make();
+  int weights = 0;
+  model.program.ForEachOp([&](const OpDesc& op) {
+    if (op.type() != "dequantize_linear" && op.type() != "quantize_linear") return;
+    EXPECT_EQ(op.GetAttr<int32_t>("quant_axis", 0), -1);
+    weights += op.Input("X")[0] == "w@INT8";
+    EXPECT_EQ(model.parameters.Get(op.Input("Scale")[0]).numel(), 1);
+  });
+  EXPECT_EQ(weights, 1);
+  const std::map<std::string, Tensor> feeds = {{"x", Drawn({2, 3, 4}, 9)}};
+  EXPECT_GT(RatioOf(RunOn(net.program, net.scope, feeds, {"y"})[0],
+                    RunOn(model.program, model.parameters, feeds, {"y"})[0]),
+            30);
+}
+
+TEST(SignalNoise, RefusesDifferentShapes) {
+  SignalNoise noise;
+  EXPECT_NE(ErrorOf([&] {
+              noise.Add(Drawn({2, 3}, 1), Drawn({2, 2}, 1));
+            }).find("a quantised result has the shape [2, 2], and in floating point [2, 3]"),
+            std::string::npos);
+  noise.Add(Drawn({2, 3}, 1), Drawn({2, 3}, 1));
+  EXPECT_TRUE(std::isinf(noise.Decibels()));
 }
 
 TEST(ModelQuantizer, WeightsOfFourBitsAreNear) {
@@ -223,6 +301,10 @@ TEST(ModelQuantizer, SaysWhatIsWrong) {
   };
   EXPECT_EQ(error({}), "a static scheme needs samples, from which it takes the ranges");
   EXPECT_EQ(error(SamplesOf(kInput, 0)), "there are no samples to calibrate on");
+  options.scheme = QuantScheme::kWeightOnly;
+  options.equalization = Equalization::kSmooth;
+  EXPECT_EQ(error({}), "equalisation needs samples: it measures channels on them");
+  options = {};
   options.exclude = ".";
   EXPECT_EQ(error(SamplesOf(kInput)),
             "all 3 layers of the program are excluded: nothing is left to quantise");
@@ -234,7 +316,9 @@ TEST(ModelQuantizer, SaysWhatIsWrong) {
             }),
             "'x' is nan or infinite in batch 0 of the samples: no range holds it");
   net.scope.GetMutable("fc_0.w_0").span<float>()[0] = INFINITY;
-  EXPECT_NE(error(SamplesOf(kInput)), "no error");
+  EXPECT_NE(
+      ErrorOf([&] { ModelQuantizer(net.program, net.scope, SamplesOf(kInput), options).Make(); }),
+      "no error");
   const TestNet none = NetOf(R"(
     data  { name: "x" shape: [-1, 3] }
     layer { relu { input: "x" output: "y" } })");

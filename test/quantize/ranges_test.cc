@@ -97,6 +97,26 @@ TEST(ChooseRange, MinMaxContainsZero) {
   EXPECT_EQ(down.high, 0);
 }
 
+// After relu, fewer values than the share that is left out may be other than 0.
+TEST(ChooseRange, PercentileOfSparseValuesIsNotEmpty) {
+  std::vector<float> values(100000);
+  for (size_t i = 0; i < 5; ++i) values[i * 1000] = static_cast<float>(i + 1);
+  for (const float sign : {1.0f, -1.0f}) {
+    ValueHistogram histogram;
+    ASSERT_TRUE(histogram.Add(values));
+    for (const ByteForm form : {ByteForm::kUint8, ByteForm::kInt8}) {
+      const ValueRange range = ChooseRange(histogram, RangeMethod::kPercentile, 0.9999, form);
+      EXPECT_EQ(std::max(-range.low, range.high), 5) << static_cast<double>(sign);
+    }
+    for (float& x : values) x = -x;
+  }
+  ValueHistogram two;
+  ASSERT_TRUE(two.Add(std::vector<float>{0, 3, -2}));
+  const ValueRange range = ChooseRange(two, RangeMethod::kPercentile, 0.5000001, ByteForm::kUint8);
+  EXPECT_EQ(range.low, -2);
+  EXPECT_EQ(range.high, 3);
+}
+
 TEST(ChooseRange, PercentileLeavesOutThatShareAtEachEnd) {
   std::vector<float> values;
   for (int i = 1; i <= 1000; ++i) values.push_back(static_cast<float>(i));

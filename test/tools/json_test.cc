@@ -167,8 +167,9 @@ class JsonPage : public Cli {
 TEST_F(JsonPage, EverySectionHasItsTest) {
   std::set<std::string> names;
   for (const auto& kind : kinds_) names.insert(kind.first);
-  for (const char* name : {"program", "summary", "check", "ops", "op", "program_ops", "snapshot",
-                           "diff", "compare", "bench", "passes", "layers"})
+  for (const char* name :
+       {"program", "summary", "check", "quantization", "ops", "op", "program_ops", "snapshot",
+        "diff", "compare", "bench", "passes", "layers"})
     EXPECT_EQ(names.count(std::string("coracle.") + name), 1u) << name;
 }
 
@@ -217,6 +218,23 @@ TEST_F(JsonPage, Summary) {
   EXPECT_EQ(known["parameters"]["elements"], 8);  // [3, 2] and [2]
   EXPECT_EQ(known["parameters"]["bytes"], 32);
   EXPECT_EQ(known["unknown_dims"], false);
+}
+
+TEST_F(JsonPage, Quantization) {
+  WriteFileAtomic(Path("conv.pbtxt"), R"(
+    data { name: "x" shape: [-1, 2, 6, 6] }
+    layer { conv2d { input: "x" num_filters: 4 filter_size: 3 output: "y" } }
+  )");
+  Expect(
+      "coracle build conv.pbtxt --out=conv/net.pdmodel --startup_out=s.pb && "
+      "coracle run s.pb --save_params=conv/net.pdiparams && "
+      "coracle quantize conv/net.pdmodel --scheme=weight_only -o weights.pdmodel",
+      0, {});
+  const Json notes = Get("coracle check weights.pdmodel --quantization --json");
+  ExpectFields("quantization", {notes});
+  EXPECT_EQ(notes["int8_ops"].get<size_t>() + notes["float_ops"].get<size_t>() +
+                notes["conversions"].get<size_t>(),
+            notes["ops"].size());
 }
 
 TEST_F(JsonPage, Check) {

@@ -107,10 +107,36 @@ TEST_F(QuantizeCli, MeasuresTheTestSetAndKeepsLayersInFloat) {
       "coracle quantize run/eval.pdmodel --job=job.pbtxt --metric=loss --method=percentile "
       "--percentile=0.6 --max_drop=0.0001 -o q.pdmodel",
       0, {"float"});
-  Expect("coracle quantize run/eval.pdmodel --job=job.pbtxt --metric=acc -o q.pdmodel", 1,
-         {"--metric: the test set has no 'acc'; it has loss, accuracy"});
+  Expect("coracle quantize run/eval.pdmodel --job=job.pbtxt --max_drop=1 --metric=acc -o q.pdmodel",
+         1, {"--metric: the test set has no 'acc'; it has loss, accuracy"});
   Expect("coracle quantize run/eval.pdmodel --job=job.pbtxt --test_set=no -o q.pdmodel", 1,
          {"the job has no test set 'no'"});
+}
+
+TEST_F(QuantizeCli, DividesSamplesIntoBatchesOfTheModel) {
+  Expect(
+      "coracle set-shape m/net.pdmodel x:4x1x28x28 -o fixed/net.pdmodel && "
+      "coracle quantize fixed/net.pdmodel --feed=x.npz,y.npz -o q.onnx",
+      0, {"samples: 24,"});
+  Expect("coracle quantize fixed/net.pdmodel --feed=y.npz --samples=1 -o q.onnx", 0,
+         {"samples: 4,"});
+  WriteSamples("few.npz", 3);
+  Expect("coracle quantize fixed/net.pdmodel --feed=few.npz -o r.onnx", 1, {"3", "4"});
+}
+
+TEST_F(QuantizeCli, RefusesFlagsThatChangeNothing) {
+  const auto refuses = [&](const std::string& flags, const std::string& message) {
+    Expect("coracle quantize m/net.pdmodel -o q.onnx " + flags, 2, {message});
+  };
+  refuses("--feed=x.npz --percentile=0.99", "--percentile changes nothing without --method");
+  refuses("--feed=x.npz --block_size=32", "--block_size changes nothing without --weights=4");
+  refuses("--scheme=dynamic --method=mse", "--method changes nothing without --scheme=static");
+  refuses("--scheme=weight_only --equalize=smooth", "--equalize changes nothing without --job or");
+  refuses("--scheme=weight_only --samples=9", "--samples changes nothing without --job or --feed");
+  refuses("--scheme=weight_only --attention", "--attention changes nothing without");
+  refuses("--job=job.pbtxt --metric=loss", "--metric changes nothing without --max_drop");
+  Expect("coracle quantize m/net.pdmodel --feed=x.npz --equalize=smooth -o q.onnx", 0,
+         {"--equalize changed nothing: "});
 }
 
 TEST_F(QuantizeCli, RefusesBadInput) {
@@ -123,8 +149,9 @@ TEST_F(QuantizeCli, RefusesBadInput) {
          {"need --job=JOB"});
   Expect("coracle quantize m/net.pdmodel --feed=x.npz --weights=5 -o q.onnx", 2,
          {"--weights is 8 or 4, got 5"});
-  Expect("coracle quantize m/net.pdmodel --feed=x.npz --percentile=99 -o q.onnx", 2,
-         {"--percentile lies above 0.5"});
+  Expect(
+      "coracle quantize m/net.pdmodel --feed=x.npz --method=percentile --percentile=99 -o q.onnx",
+      2, {"--percentile lies above 0.5"});
   Expect("coracle quantize m/net.pdmodel --feed=x.npz --method=best -o q.onnx", 2, {"minmax"});
   Expect("coracle quantize m/net.pdmodel --feed=x.npz --opset=9 -o q.onnx", 2, {"--opset"});
   Expect("coracle quantize m/net.pdmodel --feed=x.npz --compat=paddle -o q.onnx", 2, {"--compat"});

@@ -230,7 +230,7 @@ std::string DescribeNotes(const std::vector<QuantizationNote>& notes, const std:
 }
 
 std::string NotesAsJson(const std::vector<QuantizationNote>& notes, const std::string& program) {
-  Json json = JsonDocument("check");
+  Json json = JsonDocument("quantization");
   json["program"] = JsonString(program);
   json["int8_ops"] = CountOf(notes, RunsIn::kIntegers);
   json["float_ops"] = CountOf(notes, RunsIn::kReals);

@@ -17,9 +17,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <optional>
+#include <random>
 #include <set>
 
 namespace coracle::tools {
@@ -113,12 +116,19 @@ Fields<QuantizeFlags> QuantizeFields() {
 // A directory for models that are only evaluated. A signal that ends the command removes it.
 class ScratchDirectory {
  public:
-  ScratchDirectory()
-      : path_((std::filesystem::temp_directory_path() /
-               fmt::format("coracle_quantize.{}", ::getpid()))
-                  .string()) {
-    if (note_.Create(AT_FDCWD, path_, [&] { return ::mkdir(path_.c_str(), 0700); }) < 0)
-      throw Error(ErrorCode::kIo, "cannot make the directory " + Quote(path_, 300));
+  ScratchDirectory() {
+    // Like mkdtemp, but the path is known before it exists, for the note. mkdir fails for a path
+    // that exists.
+    std::random_device random;
+    for (int attempt = 0; attempt < 100; ++attempt) {
+      path_ = (std::filesystem::temp_directory_path() /
+               fmt::format("coracle_quantize.{:08x}{:08x}", random(), random()))
+                  .string();
+      if (note_.Create(AT_FDCWD, path_, [&] { return ::mkdir(path_.c_str(), 0700); }) >= 0) return;
+      if (errno != EEXIST) break;
+    }
+    throw Error(ErrorCode::kIo, fmt::format("cannot make the directory {}: {}", Quote(path_, 300),
+                                            std::strerror(errno)));
   }
   ~ScratchDirectory() {
     std::error_code ignored;
@@ -183,6 +193,30 @@ class JobMetric {
   ScratchDirectory directory_;
 };
 
+// Refuses flags that would change nothing.
+void RefuseIdleFlags(const QuantizeFlags& flags) {
+  const QuantizeOptions& options = flags.options;
+  const QuantizeFlags none;
+  const bool has_samples = !flags.job.empty() || !flags.feed.empty();
+  const bool is_static = options.scheme == QuantScheme::kStatic;
+  const auto refuse = [](bool given, const char* flag, const char* needs) {
+    if (given) throw UsageError(fmt::format("{} changes nothing without {}", flag, needs));
+  };
+  refuse(!flags.metric.empty() && !flags.max_drop, "--metric", "--max_drop");
+  refuse(!has_samples && flags.samples != none.samples, "--samples", "--job or --feed");
+  refuse(!has_samples && options.equalization != none.options.equalization &&
+             options.equalization != Equalization::kNone,
+         "--equalize", "--job or --feed, whose samples it measures");
+  refuse(!is_static && options.method != none.options.method, "--method", "--scheme=static");
+  refuse(
+      options.method != RangeMethod::kPercentile && options.percentile != none.options.percentile,
+      "--percentile", "--method=percentile");
+  refuse(options.weight_bits != 4 && options.block_size != none.options.block_size, "--block_size",
+         "--weights=4");
+  refuse(options.products_of_activations && options.scheme == QuantScheme::kWeightOnly,
+         "--attention", "quantised activations (--scheme=static or dynamic)");
+}
+
 void CheckFlags(const QuantizeFlags& flags) {
   if (flags.model.out.empty()) throw UsageError("--out=FILE is missing: where the model goes");
   RequireEnding("--out", flags.model.out, {".pdmodel", ".onnx"});
@@ -216,6 +250,7 @@ void CheckFlags(const QuantizeFlags& flags) {
     if (given && flags.job.empty())
       throw UsageError("--max_drop, --metric, --test_set and --data_dir need --job=JOB");
   }
+  RefuseIdleFlags(flags);
   if (flags.options.weight_bits != 8 && flags.options.weight_bits != 4)
     throw UsageError(fmt::format("--weights is 8 or 4, got {}", flags.options.weight_bits));
   if (!(flags.options.percentile > 0.5 && flags.options.percentile <= 1)) {
@@ -311,8 +346,9 @@ int RunQuantize(const Args& args, const QuantizeFlags& flags) {
     metric.emplace(*job, flags);
     before = metric->Measure(model.program, model.values);
     metric->NameOf(before);  // throws for an unknown one before the work begins
-  } else if (flags.max_drop) {
-    ThrowInvalid("--max_drop needs a test set, and the job has none");
+  } else if (flags.max_drop || !flags.test_set.empty()) {
+    ThrowInvalid(fmt::format("{} needs a test set, and the job has none",
+                             flags.max_drop ? "--max_drop" : "--test_set"));
   }
   const ModelQuantizer quantizer(model.program, model.values, samples, OptionsOf(flags));
   QuantizedModel quantized = quantizer.Make();
@@ -329,6 +365,12 @@ int RunQuantize(const Args& args, const QuantizeFlags& flags) {
   }
   if (metric)
     report += DescribeChange(before, metric->Measure(quantized.program, quantized.parameters));
+  if (flags.options.equalization != Equalization::kAuto &&
+      flags.options.equalization != Equalization::kNone && quantized.equalization == "none") {
+    report +=
+        "--equalize changed nothing: no activation with its own producer and readers can pass on "
+        "factors\n";
+  }
   Print(report);
   Print(Save(flags, std::move(quantized), model.read));
   return 0;
