@@ -50,8 +50,8 @@ bool IsChannelBias(const Matcher& matcher, const Match& m) {
          m.op("add").GetAttr<int32_t>("axis", -1) == 1 && !IsChannelsLast(m.op("conv"));
 }
 
-// A frozen bias [1, M, 1, 1] or [M, 1, 1] of images in NCHW: ONNX adds the biases of ConvInteger
-// so.
+// A frozen bias [1, M, 1, 1] or [M, 1, 1] of images in NCHW. ONNX models add such biases to the
+// results of ConvInteger.
 bool IsFrozenImageBias(const Matcher& matcher, const Match& m) {
   const Tensor* bias = matcher.Constant(m["bias"]);
   const Shape* filter = matcher.ShapeOf(m["w"]);

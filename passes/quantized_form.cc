@@ -80,8 +80,8 @@ bool IsDequantize(const OpDesc& op) {
          op.Output("Out").size() == 1;
 }
 
-// Whether the variable has one element in each run: it is frozen, or only a dynamic_scale writes
-// it.
+// Whether the variable has one element in each run: it is frozen, or a dynamic_scale alone writes
+// to it.
 bool IsOneNumber(const std::string& name, const BlockDesc& block, const PassContext& context) {
   if (const Tensor* value = context.FrozenValue(name)) return value->numel() == 1;
   const auto writers = block.Uses(name).writers;
@@ -89,8 +89,8 @@ bool IsOneNumber(const std::string& name, const BlockDesc& block, const PassCont
          context.captured.count(name) == 0 && context.feeds.count(name) == 0;
 }
 
-// The names of the parameters of an affine_dequantize of bytes to float32 whose scale or zero point
-// is not frozen, but one number.
+// The names of the parameters of an affine_dequantize of bytes to float32. They are one number
+// each, and not all of them are frozen.
 std::optional<QuantizedForm> FormOfARun(const BlockDesc& block, const PassContext& context,
                                         const ValueFlow& flow, const OpDesc& op) {
   const OpSpec& spec = context.ops.Get(op.type());

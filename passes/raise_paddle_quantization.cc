@@ -129,165 +129,35 @@ std::optional<Tensor> BytesOf(const Tensor& value) {
   return bytes;
 }
 
-class PaddleRaiser {
+// The weight in steps of the largest elements / 127: of all of it, or for each index of the axis.
+// nullopt if such an element is not usual. Sets the factors.
+std::optional<Tensor> RoundedByLargest(const Tensor& value, bool channels, StepFactors* factors) {
+  const Shape& shape = value.shape();
+  if (channels && factors->axis >= shape.rank()) return std::nullopt;
+  const Channels parts =
+      channels ? Channels(shape, factors->axis) : Channels(Shape{1, shape.numel()}, 0);
+  std::vector<double> ranges(static_cast<size_t>(parts.count), 0.0);
+  const auto* in = value.data<float>();
+  parts.ForEachRun([&](int64_t c, int64_t i) {
+    double& range = ranges[static_cast<size_t>(c)];
+    range = LargestOf(in + i, parts.inner, range);
+  });
+  if (!std::all_of(ranges.begin(), ranges.end(), IsUsual)) return std::nullopt;
+  Tensor rounded(DType::kFloat32, shape);
+  parts.ForEachRun([&](int64_t c, int64_t i) {
+    Quantizer{kLargest, false}(in + i, parts.inner, ranges[static_cast<size_t>(c)],
+                               rounded.data<float>() + i);
+  });
+  for (const double range : ranges) factors->values.push_back(range / kLargest);
+  return BytesOf(rounded);
+}
+
+// Adds the variables and ops of dequantized numbers.
+class StepWriter {
  public:
-  PaddleRaiser(ProgramDesc& program, const PassContext& context)
-      : program_(program),
-        context_(context),
-        block_(program.Root()),
-        flow_(program, context),
-        matcher_(block_, context),
-        rewrites_(block_) {}
+  StepWriter(ProgramDesc& program, const PassContext& context)
+      : program_(program), context_(context), block_(program.Root()) {}
 
-  void Run() {
-    std::as_const(block_).ForEachOp([&](const OpDesc& op) {
-      if (flow_.IsRecomputed(op)) return;
-      if (RoundsToFloats(op) || RoundsAndReturns(op)) RaiseRange(op);
-    });
-    std::as_const(block_).ForEachOp([&](const OpDesc& op) {
-      if (flow_.IsRecomputed(op)) return;
-      if (Dequantizes(op)) RaiseDequantization(op);
-      if (RoundsWeights(op)) RaiseWeight(op);
-    });
-    rewrites_.Apply();
-  }
-
- private:
-  const OpSpec& SpecOf(const OpDesc& op) const { return context_.ops.Get(op.type()); }
-
-  // --- activations ---
-
-  void RaiseRange(const OpDesc& op) {
-    const std::string &x = op.Input("X")[0], &out = op.Output(ResultSlot(op))[0];
-    if (!CheckRange(op, SpecOf(op), context_).empty() || !IsFloat32(x) || IsEmptyName(out) ||
-        !flow_.IsOnlyOutput(op, out) || op.Reads(out))
-      return;
-    const auto range = static_cast<double>(FloatsIn(op, ScaleSlot(op), context_)->data<float>()[0]);
-    const bool away =
-        op.type() != "quantize_linear" || SpecOf(op).AttrOf<int32_t>(op, "round_type") == 1;
-    const std::string step = AddConstant(op.Input(ScaleSlot(op))[0], {range / kLargest});
-    const std::string integers = AddLike(x, DType::kInt8);
-    OpDesc quantize("affine_quantize", {{"X", {x}}, {"Scale", {step}}}, {{"Out", {integers}}},
-                    {{"out_dtype", static_cast<int32_t>(DType::kInt8)}});
-    if (away) {
-      quantize.SetAttr("round_mode", std::string("away"));
-      quantize.SetAttr("qmin", int64_t{-127});
-      quantize.SetAttr("qmax", int64_t{127});
-    }
-    const std::string unit = RoundsAndReturns(op) ? step : One();
-    const OpDesc dequantize("affine_dequantize", {{"X", {integers}}, {"Scale", {unit}}},
-                            {{"Out", {out}}});
-    rewrites_.Replace({&op}, op, {quantize, dequantize});
-    if (flow_.IsConstantInARun(out)) integers_of_[out] = integers;
-  }
-
-  // --- dequantizations ---
-
-  void RaiseDequantization(const OpDesc& op) {
-    const std::string &x = op.Input("X")[0], &out = op.Output(ResultSlot(op))[0];
-    const auto factors = FactorsOf(op, SpecOf(op), context_);
-    if (!factors || IsEmptyName(out) || !flow_.IsOnlyOutput(op, out) || op.Reads(out)) return;
-    const auto found = integers_of_.find(x);
-    const bool one = factors->values.size() == 1;
-    if (found != integers_of_.end()) {
-      if (one) rewrites_.Replace({&op}, op, {Dequantize(found->second, *factors, out)});
-    } else if (const Tensor* value = context_.FrozenValue(x)) {
-      if (!one && (factors->axis >= value->shape().rank() ||
-                   value->shape()[factors->axis] != static_cast<int64_t>(factors->values.size())))
-        return;
-      if (const std::string bytes = BytesIn(x); !bytes.empty())
-        rewrites_.Replace({&op}, op, {Dequantize(bytes, *factors, out)});
-    } else {
-      RaiseProduct(op, x, *factors, out);
-    }
-  }
-
-  // Multiplies the factors into the weight of the product whose result is dequantized.
-  void RaiseProduct(const OpDesc& dequantize, const std::string& sums, const StepFactors& factors,
-                    const std::string& out) {
-    if (!flow_.IsTemporary(sums) || !matcher_.HasOneReader(sums)) return;
-    const OpDesc* op = flow_.WriterOf(sums);
-    if (!op || flow_.IsRecomputed(*op) || rewritten_.count(op) > 0) return;
-    const bool conv = IsOneOf(*op, {"conv2d", "depthwise_conv2d"});
-    if (!conv && !IsOneOf(*op, {"mul", "matmul", "matmul_v2"})) return;
-    const char *slot = conv ? "Filter" : "Y", *result = conv ? "Output" : "Out";
-    if (op->Input(slot).size() != 1 || op->HasInput("Bias") || op->HasInput("ResidualData") ||
-        op->Output(result) != std::vector<std::string>{sums} ||
-        !op->GetAttr<std::string>("fuse_activation", "").empty())
-      return;
-    const Tensor* weight = context_.FrozenValue(op->Input(slot)[0]);
-    const std::string bytes = weight ? BytesIn(op->Input(slot)[0]) : "";
-    if (bytes.empty()) return;
-    StepFactors of_weight = factors;
-    if (factors.values.size() > 1) {
-      const int axis = WeightAxis(*op, conv, weight->shape());
-      if (factors.axis != 1 || axis < 0 ||
-          weight->shape()[axis] != static_cast<int64_t>(factors.values.size()))
-        return;
-      of_weight.axis = axis;
-    }
-    if (!matcher_.MayRunAt({op, &dequantize}, dequantize)) return;
-    const std::string real = AddLike(op->Input(slot)[0], DType::kFloat32);
-    OpDesc product(*op);
-    product.SetInput(slot, {real});
-    product.SetOutput(result, {out});
-    rewrites_.Replace({op, &dequantize}, dequantize, {Dequantize(bytes, of_weight, real), product});
-    rewritten_.insert(op);
-  }
-  // The axis of a weight that becomes axis 1 of the result; -1 if there is none.
-  int WeightAxis(const OpDesc& op, bool conv, const Shape& weight) const {
-    if (conv) return op.GetAttr<std::string>("data_format", "NCHW") == "NHWC" ? -1 : 0;
-    const OpSpec& spec = SpecOf(op);
-    if (weight.rank() != 2) return -1;
-    if (op.type() == "mul")
-      return spec.AttrOf<int32_t>(op, "x_num_col_dims") == 1 &&
-                     spec.AttrOf<int32_t>(op, "y_num_col_dims") == 1
-                 ? 1
-                 : -1;
-    if (flow_.CertainRank(op.Input("X")[0]) != 2) return -1;
-    return spec.AttrOf<bool>(op, op.type() == "matmul" ? "transpose_Y" : "trans_y") ? 0 : 1;
-  }
-
-  // --- weights that are rounded in each run ---
-
-  void RaiseWeight(const OpDesc& op) {
-    const std::string &x = op.Input("X")[0], &out = op.Output("Out")[0];
-    const OpSpec& spec = SpecOf(op);
-    const Tensor* value = FloatsIn(op, "X", context_);
-    if (!value || !flow_.IsOnlyOutput(op, out) || op.Reads(out) || op.Input("X")[0] == out ||
-        spec.AttrOf<int32_t>(op, "bit_length") != kBits)
-      return;
-    const bool channels = op.type() == "fake_channel_wise_quantize_dequantize_abs_max";
-    StepFactors factors;
-    factors.axis = channels ? spec.AttrOf<int32_t>(op, "quant_axis") : 0;
-    const Shape& shape = value->shape();
-    if (channels && factors.axis >= shape.rank()) return;
-    const Channels parts =
-        channels ? Channels(shape, factors.axis) : Channels(Shape{1, shape.numel()}, 0);
-    std::vector<double> ranges(static_cast<size_t>(parts.count), 0.0);
-    const float* in = value->data<float>();
-    const auto at = [](int64_t c) { return static_cast<size_t>(c); };
-    parts.ForEachRun([&](int64_t c, int64_t i) {
-      ranges[at(c)] = LargestOf(in + i, parts.inner, ranges[at(c)]);
-    });
-    if (!std::all_of(ranges.begin(), ranges.end(), IsUsual)) return;
-    Tensor rounded(DType::kFloat32, shape);
-    parts.ForEachRun([&](int64_t c, int64_t i) {
-      Quantizer{kLargest, false}(in + i, parts.inner, ranges[at(c)], rounded.data<float>() + i);
-    });
-    Tensor bytes = *BytesOf(rounded);
-    for (const double range : ranges) factors.values.push_back(range / kLargest);
-    const std::string integers = context_.AddFrozen(program_, x + "@BYTES", std::move(bytes));
-    context_.NoteMade(integers, x);
-    rewrites_.Replace({&op}, op, {Dequantize(integers, factors, out)});
-  }
-
-  // --- what the rules share ---
-
-  bool IsFloat32(const std::string& name) const {
-    const VarDesc* var = block_.FindVarRecursive(name);
-    return var && var->type() == VarType::kLoDTensor && var->dtype() == DType::kFloat32;
-  }
   std::string AddLike(const std::string& like, DType dtype) {
     VarMeta meta = block_.FindVarRecursive(like)->meta();
     meta.dtype = dtype;
@@ -325,15 +195,167 @@ class PaddleRaiser {
                   {{"axis", static_cast<int32_t>(factors.axis)}});
   }
 
+ private:
+  ProgramDesc& program_;
+  const PassContext& context_;
+  BlockDesc& block_;
+  std::string one_;
+  std::unordered_map<std::string, std::string> bytes_;  // by constant
+};
+
+class PaddleRaiser {
+ public:
+  PaddleRaiser(ProgramDesc& program, const PassContext& context)
+      : program_(program),
+        context_(context),
+        block_(program.Root()),
+        flow_(program, context),
+        matcher_(block_, context),
+        writer_(program, context),
+        rewrites_(block_) {}
+
+  void Run() {
+    std::as_const(block_).ForEachOp([&](const OpDesc& op) {
+      if (flow_.IsRecomputed(op)) return;
+      if (RoundsToFloats(op) || RoundsAndReturns(op)) RaiseRange(op);
+    });
+    std::as_const(block_).ForEachOp([&](const OpDesc& op) {
+      if (flow_.IsRecomputed(op)) return;
+      if (Dequantizes(op)) RaiseDequantization(op);
+      if (RoundsWeights(op)) RaiseWeight(op);
+    });
+    rewrites_.Apply();
+  }
+
+ private:
+  const OpSpec& SpecOf(const OpDesc& op) const { return context_.ops.Get(op.type()); }
+
+  // --- activations ---
+
+  void RaiseRange(const OpDesc& op) {
+    const std::string &x = op.Input("X")[0], &out = op.Output(ResultSlot(op))[0];
+    if (!CheckRange(op, SpecOf(op), context_).empty() || !IsFloat32(x) || IsEmptyName(out) ||
+        !flow_.IsOnlyOutput(op, out) || op.Reads(out))
+      return;
+    const auto range = static_cast<double>(FloatsIn(op, ScaleSlot(op), context_)->data<float>()[0]);
+    const bool away =
+        op.type() != "quantize_linear" || SpecOf(op).AttrOf<int32_t>(op, "round_type") == 1;
+    const std::string step = writer_.AddConstant(op.Input(ScaleSlot(op))[0], {range / kLargest});
+    const std::string integers = writer_.AddLike(x, DType::kInt8);
+    OpDesc quantize("affine_quantize", {{"X", {x}}, {"Scale", {step}}}, {{"Out", {integers}}},
+                    {{"out_dtype", static_cast<int32_t>(DType::kInt8)}});
+    if (away) {
+      quantize.SetAttr("round_mode", std::string("away"));
+      quantize.SetAttr("qmin", int64_t{-127});
+      quantize.SetAttr("qmax", int64_t{127});
+    }
+    const std::string unit = RoundsAndReturns(op) ? step : writer_.One();
+    const OpDesc dequantize("affine_dequantize", {{"X", {integers}}, {"Scale", {unit}}},
+                            {{"Out", {out}}});
+    rewrites_.Replace({&op}, op, {quantize, dequantize});
+    if (flow_.IsConstantInARun(out)) integers_of_[out] = integers;
+  }
+
+  // --- dequantizations ---
+
+  void RaiseDequantization(const OpDesc& op) {
+    const std::string &x = op.Input("X")[0], &out = op.Output(ResultSlot(op))[0];
+    const auto factors = FactorsOf(op, SpecOf(op), context_);
+    if (!factors || IsEmptyName(out) || !flow_.IsOnlyOutput(op, out) || op.Reads(out)) return;
+    const auto found = integers_of_.find(x);
+    const bool one = factors->values.size() == 1;
+    if (found != integers_of_.end()) {
+      if (one) rewrites_.Replace({&op}, op, {writer_.Dequantize(found->second, *factors, out)});
+    } else if (const Tensor* value = context_.FrozenValue(x)) {
+      if (!one && (factors->axis >= value->shape().rank() ||
+                   value->shape()[factors->axis] != static_cast<int64_t>(factors->values.size())))
+        return;
+      if (const std::string bytes = writer_.BytesIn(x); !bytes.empty())
+        rewrites_.Replace({&op}, op, {writer_.Dequantize(bytes, *factors, out)});
+    } else {
+      RaiseProduct(op, x, *factors, out);
+    }
+  }
+
+  // Multiplies the factors into the weight of the product whose result is dequantized.
+  void RaiseProduct(const OpDesc& dequantize, const std::string& sums, const StepFactors& factors,
+                    const std::string& out) {
+    if (!flow_.IsTemporary(sums) || !matcher_.HasOneReader(sums)) return;
+    const OpDesc* op = flow_.WriterOf(sums);
+    if (!op || flow_.IsRecomputed(*op) || rewritten_.count(op) > 0) return;
+    const bool conv = IsOneOf(*op, {"conv2d", "depthwise_conv2d"});
+    if (!conv && !IsOneOf(*op, {"mul", "matmul", "matmul_v2"})) return;
+    const char *slot = conv ? "Filter" : "Y", *result = conv ? "Output" : "Out";
+    if (op->Input(slot).size() != 1 || op->HasInput("Bias") || op->HasInput("ResidualData") ||
+        op->Output(result) != std::vector<std::string>{sums} ||
+        !op->GetAttr<std::string>("fuse_activation", "").empty())
+      return;
+    const Tensor* weight = context_.FrozenValue(op->Input(slot)[0]);
+    const std::string bytes = weight ? writer_.BytesIn(op->Input(slot)[0]) : "";
+    if (bytes.empty()) return;
+    StepFactors of_weight = factors;
+    if (factors.values.size() > 1) {
+      const int axis = WeightAxis(*op, conv, weight->shape());
+      if (factors.axis != 1 || axis < 0 ||
+          weight->shape()[axis] != static_cast<int64_t>(factors.values.size()))
+        return;
+      of_weight.axis = axis;
+    }
+    if (!matcher_.MayRunAt({op, &dequantize}, dequantize)) return;
+    const std::string real = writer_.AddLike(op->Input(slot)[0], DType::kFloat32);
+    OpDesc product(*op);
+    product.SetInput(slot, {real});
+    product.SetOutput(result, {out});
+    rewrites_.Replace({op, &dequantize}, dequantize,
+                      {writer_.Dequantize(bytes, of_weight, real), product});
+    rewritten_.insert(op);
+  }
+  // The axis of a weight that becomes axis 1 of the result; -1 if there is none.
+  int WeightAxis(const OpDesc& op, bool conv, const Shape& weight) const {
+    if (conv) return op.GetAttr<std::string>("data_format", "NCHW") == "NHWC" ? -1 : 0;
+    const OpSpec& spec = SpecOf(op);
+    if (weight.rank() != 2) return -1;
+    if (op.type() == "mul")
+      return spec.AttrOf<int32_t>(op, "x_num_col_dims") == 1 &&
+                     spec.AttrOf<int32_t>(op, "y_num_col_dims") == 1
+                 ? 1
+                 : -1;
+    if (flow_.CertainRank(op.Input("X")[0]) != 2) return -1;
+    return spec.AttrOf<bool>(op, op.type() == "matmul" ? "transpose_Y" : "trans_y") ? 0 : 1;
+  }
+
+  // --- weights that are rounded in each run ---
+
+  void RaiseWeight(const OpDesc& op) {
+    const std::string &x = op.Input("X")[0], &out = op.Output("Out")[0];
+    const OpSpec& spec = SpecOf(op);
+    const Tensor* value = FloatsIn(op, "X", context_);
+    if (!value || !flow_.IsOnlyOutput(op, out) || op.Reads(out) ||
+        spec.AttrOf<int32_t>(op, "bit_length") != kBits)
+      return;
+    const bool channels = op.type() == "fake_channel_wise_quantize_dequantize_abs_max";
+    StepFactors factors;
+    factors.axis = channels ? spec.AttrOf<int32_t>(op, "quant_axis") : 0;
+    auto bytes = RoundedByLargest(*value, channels, &factors);
+    if (!bytes) return;
+    const std::string integers = context_.AddFrozen(program_, x + "@BYTES", std::move(*bytes));
+    context_.NoteMade(integers, x);
+    rewrites_.Replace({&op}, op, {writer_.Dequantize(integers, factors, out)});
+  }
+
+  bool IsFloat32(const std::string& name) const {
+    const VarDesc* var = block_.FindVarRecursive(name);
+    return var && var->type() == VarType::kLoDTensor && var->dtype() == DType::kFloat32;
+  }
+
   ProgramDesc& program_;
   const PassContext& context_;
   BlockDesc& block_;
   const ValueFlow flow_;
   const Matcher matcher_;
+  StepWriter writer_;
   Rewrites rewrites_;
-  std::string one_;
   std::unordered_map<std::string, std::string> integers_of_;  // by float32 variable of integers
-  std::unordered_map<std::string, std::string> bytes_;        // by constant
   std::unordered_set<const OpDesc*> rewritten_;
 };
 

@@ -26,25 +26,9 @@ namespace {
 // Longer sums may exceed int32.
 constexpr int64_t kMostTerms = 33000;
 
-class SumRaiser {
+// Finds the scales by which sums of integers are multiplied.
+class SumScales {
  public:
-  SumRaiser(ProgramDesc& program, const PassContext& context)
-      : program_(program),
-        context_(context),
-        block_(program.Root()),
-        flow_(program, context),
-        matcher_(block_, context),
-        rewrites_(block_) {}
-
-  void Run() {
-    std::as_const(block_).ForEachOp([&](const OpDesc& op) {
-      if (op.type() == "quantized_matmul") Try(op, "X", "Y", "Out");
-      if (op.type() == "quantized_conv2d") Try(op, "Input", "Filter", "Output");
-    });
-    rewrites_.Apply();
-  }
-
- private:
   // The ops from the sums to their product with the scales.
   struct Chain {
     std::vector<const OpDesc*> ops;
@@ -52,19 +36,71 @@ class SumRaiser {
     std::string result;
   };
 
-  const OpSpec& SpecOf(const OpDesc& op) const { return context_.ops.Get(op.type()); }
-  const OpDesc* OnlyReader(const std::string& var) const {
-    if (!flow_.IsTemporary(var) || !matcher_.HasOneReader(var)) return nullptr;
-    const OpDesc* reader = std::as_const(block_).Uses(var).readers[0];
-    return flow_.IsRecomputed(*reader) ? nullptr : reader;
-  }
-  const Shape* DeclaredShape(const std::string& var) const { return matcher_.ShapeOf(var); }
+  SumScales(BlockDesc& block, const PassContext& context, const ValueFlow& flow,
+            const Matcher& matcher)
+      : block_(block), context_(context), flow_(flow), matcher_(matcher) {}
+
   bool IsRunScale(const std::string& var) const {
     const auto writers = std::as_const(block_).Uses(var).writers;
     return writers.size() == 1 && writers[0]->type() == "dynamic_scale" &&
            flow_.IsConstantInARun(var);
   }
 
+  // Of the sums.
+  int RankOf(const OpDesc& op) const {
+    if (op.type() == "quantized_conv2d") return 4;
+    const int x = flow_.CertainRank(op.Input("X")[0]), y = flow_.CertainRank(op.Input("Y")[0]);
+    return x >= 2 && y >= 2 ? std::max(x, y) : -1;
+  }
+
+  // `columns`: the positions of the axis along which factors may lie.
+  std::optional<Chain> ChainOf(const OpDesc& op, const std::string& sums, int64_t columns,
+                               int axis) const {
+    Chain chain;
+    chain.ops = {&op};
+    chain.result = sums;
+    const OpDesc* cast = OnlyReader(sums);
+    if (!cast || cast->type() != "cast" ||
+        SpecOf(*cast).AttrOf<int32_t>(*cast, "out_dtype") != static_cast<int>(DType::kFloat32))
+      return std::nullopt;
+    chain.ops.push_back(cast);
+    chain.result = cast->Output("Out")[0];
+    Factors factors;
+    while (const OpDesc* mul = OnlyReader(chain.result)) {
+      if (!IsProductOfTwo(*mul) || !flow_.IsConstantInARun(mul->Output("Out")[0])) break;
+      const bool first = mul->Input("X")[0] == chain.result;
+      const std::string& other = mul->Input(first ? "Y" : "X")[0];
+      Factors more = factors;
+      if (other == chain.result || !AddFactors(other, &more) || more.frozen.size() > 1 ||
+          more.of_a_run.size() + more.frozen.size() > 2)
+        break;
+      if (!more.frozen.empty() && more.frozen != factors.frozen) {
+        const Shape& shape = context_.FrozenValue(more.frozen[0])->shape();
+        // A wide first operand would decide the axes.
+        if (!FitsColumns(*mul, shape, columns, axis, RankOf(op)) ||
+            (!first && shape.numel() != 1) || (other != more.frozen[0] && shape.rank() > 1))
+          break;
+      }
+      factors = more;
+      chain.ops.push_back(mul);
+      chain.result = mul->Output("Out")[0];
+    }
+    if (chain.ops.size() < 3) return std::nullopt;
+    std::vector<std::string> scales = factors.of_a_run;
+    scales.insert(scales.end(), factors.frozen.begin(), factors.frozen.end());
+    const bool only_columns = factors.of_a_run.empty();
+    chain.x_scale = only_columns ? "" : scales[0];
+    chain.y_scale = only_columns ? scales[0] : scales.size() == 2 ? scales[1] : "";
+    return chain;
+  }
+
+ private:
+  const OpSpec& SpecOf(const OpDesc& op) const { return context_.ops.Get(op.type()); }
+  const OpDesc* OnlyReader(const std::string& var) const {
+    if (!flow_.IsTemporary(var) || !matcher_.HasOneReader(var)) return nullptr;
+    const OpDesc* reader = std::as_const(block_).Uses(var).readers[0];
+    return flow_.IsRecomputed(*reader) ? nullptr : reader;
+  }
   // The factors of a variable: scales of a run, and constants.
   struct Factors {
     std::vector<std::string> of_a_run, frozen;
@@ -107,54 +143,34 @@ class SumRaiser {
     return at >= 0 && at < factor.rank() && factor[at] == columns;
   }
 
-  std::optional<Chain> ChainOf(const OpDesc& op, const std::string& sums, int64_t columns,
-                               int axis) const {
-    Chain chain;
-    chain.ops = {&op};
-    chain.result = sums;
-    const OpDesc* cast = OnlyReader(sums);
-    if (!cast || cast->type() != "cast" ||
-        SpecOf(*cast).AttrOf<int32_t>(*cast, "out_dtype") != static_cast<int>(DType::kFloat32))
-      return std::nullopt;
-    chain.ops.push_back(cast);
-    chain.result = cast->Output("Out")[0];
-    Factors factors;
-    while (const OpDesc* mul = OnlyReader(chain.result)) {
-      if (!IsProductOfTwo(*mul) || !flow_.IsConstantInARun(mul->Output("Out")[0])) break;
-      const bool first = mul->Input("X")[0] == chain.result;
-      const std::string& other = mul->Input(first ? "Y" : "X")[0];
-      Factors more = factors;
-      if (other == chain.result || !AddFactors(other, &more) || more.frozen.size() > 1 ||
-          more.of_a_run.size() + more.frozen.size() > 2)
-        break;
-      if (!more.frozen.empty() && more.frozen != factors.frozen) {
-        const Shape& shape = context_.FrozenValue(more.frozen[0])->shape();
-        // A wide first operand would decide the axes.
-        if (!FitsColumns(*mul, shape, columns, axis, RankOf(op)) ||
-            (!first && shape.numel() != 1) || (other != more.frozen[0] && shape.rank() > 1))
-          break;
-      }
-      factors = more;
-      chain.ops.push_back(mul);
-      chain.result = mul->Output("Out")[0];
-    }
-    if (chain.ops.size() < 3) return std::nullopt;
-    std::vector<std::string> scales = factors.of_a_run;
-    scales.insert(scales.end(), factors.frozen.begin(), factors.frozen.end());
-    const bool only_columns = factors.of_a_run.empty();
-    chain.x_scale = only_columns ? "" : scales[0];
-    chain.y_scale = only_columns ? scales[0] : scales.size() == 2 ? scales[1] : "";
-    return chain;
-  }
-  // Of the sums.
-  int RankOf(const OpDesc& op) const {
-    if (op.type() == "quantized_conv2d") return 4;
-    const int x = flow_.CertainRank(op.Input("X")[0]), y = flow_.CertainRank(op.Input("Y")[0]);
-    return x >= 2 && y >= 2 ? std::max(x, y) : -1;
+  const BlockDesc& block_;
+  const PassContext& context_;
+  const ValueFlow& flow_;
+  const Matcher& matcher_;
+};
+
+class SumRaiser {
+ public:
+  SumRaiser(ProgramDesc& program, const PassContext& context)
+      : program_(program),
+        context_(context),
+        block_(program.Root()),
+        flow_(program, context),
+        matcher_(block_, context),
+        scales_(block_, context, flow_, matcher_),
+        rewrites_(block_) {}
+
+  void Run() {
+    std::as_const(block_).ForEachOp([&](const OpDesc& op) {
+      if (op.type() == "quantized_matmul") Try(op, "X", "Y", "Out");
+      if (op.type() == "quantized_conv2d") Try(op, "Input", "Filter", "Output");
+    });
+    rewrites_.Apply();
   }
 
+ private:
   void Try(const OpDesc& op, const char* x_slot, const char* y_slot, const char* out_slot) {
-    const OpSpec& spec = SpecOf(op);
+    const OpSpec& spec = context_.ops.Get(op.type());
     if (spec.AttrOf<int32_t>(op, "out_dtype") != static_cast<int32_t>(DType::kInt32) ||
         op.HasInput("Bias") || flow_.IsRecomputed(op))
       return;
@@ -167,8 +183,8 @@ class SumRaiser {
     const int y_axis = conv ? 0 : shape.rank() - (trans_y ? 2 : 1);
     const int64_t columns = shape[y_axis];
     if (weights->numel() == 0 || shape.numel() / columns > kMostTerms) return;
-    const int rank = RankOf(op);
-    const auto chain = ChainOf(op, op.Output(out_slot)[0], columns, conv ? 1 : rank - 1);
+    const int rank = scales_.RankOf(op);
+    const auto chain = scales_.ChainOf(op, op.Output(out_slot)[0], columns, conv ? 1 : rank - 1);
     if (!chain) return;
     std::vector<OpDesc> made;
     const std::string real_x = Dequantized(op, x_slot, chain->x_scale, 1, 0, &made);
@@ -202,7 +218,7 @@ class SumRaiser {
     const std::string zero_slot = slot + "ZeroPoint";
     const std::string zero = op.HasInput(zero_slot) ? op.Input(zero_slot)[0] : "";
     const Tensor* zeros = zero.empty() ? nullptr : context_.FrozenValue(zero);
-    if (!zero.empty() && !zeros && !IsRunScale(zero)) return "";
+    if (!zero.empty() && !zeros && !scales_.IsRunScale(zero)) return "";
     const Tensor* scales = scale.empty() ? nullptr : context_.FrozenValue(scale);
     if (scales && scales->dtype() != DType::kFloat32) return "";
     const int64_t count = std::max(scales ? scales->numel() : 1, zeros ? zeros->numel() : 1);
@@ -241,6 +257,7 @@ class SumRaiser {
   BlockDesc& block_;
   const ValueFlow flow_;
   const Matcher matcher_;
+  const SumScales scales_;
   Rewrites rewrites_;
 };
 

@@ -88,9 +88,10 @@ class AffineReader {
 // The range of the integers that are written.
 struct IntegerRange {
   int32_t least, most;
+  bool away = false;  // whether ties go away from 0, instead of to the even integer
 };
 
-// q = clamp(round(x / scale) + zero), ties to even; nan becomes range.least. `each`: element i has
+// q = clamp(round(x / scale) + zero); nan becomes range.least. `each`: element i has
 // scales[i] and zeros[i]; otherwise all have scales[0] and zeros[0].
 template <class Q>
 void QuantizeSimd(const float* x, int64_t n, const float* scales, const int32_t* zeros, bool each,

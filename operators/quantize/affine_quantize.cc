@@ -130,7 +130,8 @@ Kernel QuantizeFast(const PrepareContext& ctx) {
   const TensorArg scales = ctx.Scratch(DType::kFloat32, count);
   const TensorArg zeros = ctx.Scratch(DType::kInt32, count);
   const Clamp clamp = ClampOf(ctx, out.dtype);
-  const IntegerRange range = {static_cast<int32_t>(clamp.least), static_cast<int32_t>(clamp.most)};
+  const IntegerRange range = {static_cast<int32_t>(clamp.least), static_cast<int32_t>(clamp.most),
+                              ctx.Attr<std::string>("round_mode") == "away"};
   return [=](Workspace& ws) {
     const float* in = ws.Data<const float>(x);
     auto* scale = ws.Data<float>(scales);
@@ -150,7 +151,7 @@ Kernel Fast(const PrepareContext& ctx) {
   const TensorArg x = ctx.Input("X");
   const DType to = ctx.Output("Out").dtype;
   if (x.dtype != DType::kFloat32 || ctx.Input("Scale").dtype == DType::kFloat64 ||
-      ctx.Attr<int32_t>("quotient_dtype") != -1 || ctx.Attr<std::string>("round_mode") != "even")
+      ctx.Attr<int32_t>("quotient_dtype") != -1)
     return {};
   if (to == DType::kInt8) return QuantizeFast<int8_t>(ctx);
   return to == DType::kUInt8 ? QuantizeFast<uint8_t>(ctx) : Kernel();

@@ -29,15 +29,27 @@ constexpr int64_t kMostLanes = kMaxFloatLanes;
 struct Limits {
   FloatVec least, most;
   IntVec zero;
-  Limits(IntVec z, IntegerRange range) : zero(z) {
+  bool away;
+  Limits(IntVec z, IntegerRange range) : zero(z), away(range.away) {
     const IntTag i;
     const FloatTag f;
     least = hn::ConvertTo(f, hn::Sub(hn::Set(i, range.least), z));
     most = hn::ConvertTo(f, hn::Sub(hn::Set(i, range.most), z));
   }
   HWY_INLINE IntVec Round(FloatVec v) const {
-    v = hn::IfThenElse(hn::Gt(v, least), v, least);
-    return hn::Add(hn::NearestInt(hn::Min(v, most)), zero);
+    v = hn::Min(hn::IfThenElse(hn::Gt(v, least), v, least), most);
+    return hn::Add(away ? NearestAway(v) : hn::NearestInt(v), zero);
+  }
+
+ private:
+  // The difference to the integer towards 0 is exact.
+  static HWY_INLINE IntVec NearestAway(FloatVec v) {
+    const FloatTag d;
+    const auto whole = hn::Trunc(v);
+    const auto rest = hn::Abs(hn::Sub(v, whole));
+    const auto one = hn::CopySign(hn::Set(d, 1.0f), v);
+    const auto step = hn::IfThenElseZero(hn::Ge(rest, hn::Set(d, 0.5f)), one);
+    return hn::ConvertTo(IntTag(), hn::Add(whole, step));
   }
 };
 

@@ -89,6 +89,7 @@ void Register(OpRegistry& ops) {
               .Input("X", "tensor of float32")
               .Output("Scale", "float32 [1]")
               .Output("ZeroPoint", "uint8 [1]")
+              .NoLod()
               .Rows(RowRule::kMixes)
               .Infer(InferDynamicScale)
               .NotDifferentiable("quantisation is piecewise constant")

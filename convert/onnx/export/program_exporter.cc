@@ -180,13 +180,6 @@ void ProgramExporter::Rebind(const Value& before, const Value& value) {
   }
 }
 
-bool ProgramExporter::IsBoundOutside(const Value& value) const {
-  return std::any_of(values_.begin(), values_.end() - 1, [&](const auto& scope) {
-    return std::any_of(scope.begin(), scope.end(),
-                       [&](const auto& bound) { return bound.second == value; });
-  });
-}
-
 const VarMeta& ProgramExporter::MetaOf(const OpDesc& op, const std::string& name) const {
   const VarDesc* var = op.block()->FindVarRecursive(name);
   if (!var) throw InternalError("a verified program has no variable " + Quote(name));

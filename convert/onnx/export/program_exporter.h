@@ -38,8 +38,6 @@ class ProgramExporter {
   void Bind(const OpDesc& op, const std::string& name, const Value& value);
   // Variables whose value was `before` get another value, which must be computed by now.
   void Rebind(const Value& before, const Value& value);
-  // Whether a variable outside of the body that is being made has this value.
-  bool IsBoundOutside(const Value& value) const;
   // The type of a variable after the last op that was exported.
   const VarMeta& MetaOf(const OpDesc& op, const std::string& name) const;
 

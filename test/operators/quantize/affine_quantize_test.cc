@@ -121,6 +121,25 @@ TEST(AffineQuantize, HalvesAwayFromZero) {
              {1, 2, -1, -3, 2}, "");
 }
 
+// All ties and their neighbours, against std::round.
+TEST(AffineQuantize, AwayLikeRound) {
+  std::vector<float> x;
+  for (int i = -300; i <= 300; ++i) {
+    const float tie = static_cast<float>(i) / 2;
+    for (const float v : {std::nextafter(tie, -1e9f), tie, std::nextafter(tie, 1e9f)})
+      x.push_back(v);
+  }
+  std::vector<int64_t> want;
+  for (const float v : x)
+    want.push_back(static_cast<int64_t>(std::min(127.0f, std::max(-127.0f, std::round(v)))));
+  ExpectBoth(Quantize(Tensor::Of<float>({static_cast<int64_t>(x.size())}, x),
+                      Tensor::Of<float>({1}, {1}), DType::kInt8)
+                 .Attr("round_mode", std::string("away"))
+                 .Attr("qmin", int64_t{-127})
+                 .Attr("qmax", int64_t{127}),
+             want, "");
+}
+
 TEST(AffineQuantize, Dtypes) {
   // The float64 quotient 0.5 + 1e-12 is no tie; a float32 would be.
   ExpectBoth(Quantize(Tensor::Of<double>({2}, {0.5 + 1e-12, 0.5}), Tensor::Of<float>({1}, {1}),
