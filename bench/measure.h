@@ -49,6 +49,7 @@ class StepBench {
     name_.threads = NumThreads();
     options_.profile = arguments.Text("profile", "") == "true" || arguments.Whole("hottest", 0) > 0;
     options_.tune = arguments.Text("tune", "") == "true";
+    if (arguments.Text("precision", "") == "bfloat16") options_.precision = DType::kBFloat16;
     if (arguments.Text("kernels", "") == "reference") options_.kernels = KernelMode::kReference;
     DisablePasses(arguments.Text("passes", ""));
   }

@@ -4,6 +4,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/base/trace.h>
 #include <coracle/framework/ir/mismatch.h>
+#include <coracle/framework/ir/role.h>
 #include <coracle/framework/op/check/file_use.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/passes/freeze.h>
@@ -14,6 +15,7 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <unordered_set>
 
 namespace coracle::inline internal {
 namespace {
@@ -68,6 +70,33 @@ void RequireVars(const ProgramDesc& program, const std::vector<std::string>& nam
   }
 }
 
+void CheckPrecision(const ProgramDesc& program, DType precision) {
+  if (precision == DType::kFloat32) return;
+  if (precision != DType::kBFloat16) {
+    ThrowInvalid(fmt::format("precision must be float32 or bfloat16, got {}", ToString(precision)));
+  }
+  program.ForEachOp([](const OpDesc& op) {
+    if (!HasRole(op, kBackward | kOptimize)) return;
+    ThrowInvalid(fmt::format("precision bfloat16 is for inference, and the program has gradient or "
+                             "update ops ({}); train with mixed_precision instead",
+                             op.type()),
+                 "  " + Locate(op));
+  });
+}
+
+// The ops that write one of the variables, sorted.
+std::vector<OpOrigin> WritersOf(const ProgramDesc& program, const std::vector<std::string>& vars) {
+  const std::unordered_set<std::string> names(vars.begin(), vars.end());
+  std::vector<OpOrigin> found;
+  program.ForEachOp([&](const OpDesc& op) {
+    if (!op.AnyOutput([&](const std::string& name) { return names.count(name) > 0; })) return;
+    const std::vector<OpOrigin> here = OriginsOf(op);
+    found.insert(found.end(), here.begin(), here.end());
+  });
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
 int64_t NextNumber() {
   static std::atomic<int64_t> last = 0;
   return ++last;
@@ -114,6 +143,9 @@ void CompiledProgram::Compile(const OpRegistry& ops, const FrozenFrom& parameter
     VerifyOrThrow(program_, ops);
   }
   SetOrigins(program_);
+  CheckPrecision(program_, options_.precision);
+  RequireVars(program_, options_.float32_vars, "keep in float32");
+  const std::vector<OpOrigin> float32_ops = WritersOf(program_, options_.float32_vars);
   const ScopedOrigins origins(origins_);
   for (const FileUse& use : FilesOf(program_, ops))
     RequireAllowed(use, FileAccess(options_.allow_files));
@@ -129,7 +161,8 @@ void CompiledProgram::Compile(const OpRegistry& ops, const FrozenFrom& parameter
   ShareCoalesced(program_, fetches_);
   BindKeptOutputs(program_, ops, feeds_);
   FrozenValues frozen = FreezeParameters(parameters, ops);
-  if (options_.optimize) RunAllPasses(ops, parameters.scope ? &frozen : nullptr, observer);
+  if (options_.optimize)
+    RunAllPasses(ops, parameters.scope ? &frozen : nullptr, float32_ops, observer);
   AddFrozen(std::move(frozen));
   uses_ = FindBlockUses(program_);
 }
@@ -175,12 +208,15 @@ FrozenValues CompiledProgram::FreezeParameters(const FrozenFrom& parameters,
 }
 
 void CompiledProgram::RunAllPasses(const OpRegistry& ops, FrozenValues* frozen,
+                                   const std::vector<OpOrigin>& float32_ops,
                                    const PassObserver& observer) {
   PassContext context{ops, {feeds_.begin(), feeds_.end()}, {fetches_.begin(), fetches_.end()}};
   context.disabled = options_.disabled_passes;
   context.frozen = frozen;
   context.kernels = options_.kernels;
   context.origins = &origins_;
+  context.precision = options_.precision;
+  context.float32_ops = float32_ops;
   if (options_.check_nan_inf) {
     for (const Pass& pass : Pipeline()) {
       if (pass.hides_results) context.disabled.push_back(pass.name);

@@ -60,7 +60,8 @@ class CompiledProgram {
   void Compile(const OpRegistry& ops, const FrozenFrom& parameters, const PassObserver& observer);
   void DeclareHeldShapes(const FrozenValues& frozen, const OpRegistry& ops);
   FrozenValues FreezeParameters(const FrozenFrom& parameters, const OpRegistry& ops);
-  void RunAllPasses(const OpRegistry& ops, FrozenValues* frozen, const PassObserver& observer);
+  void RunAllPasses(const OpRegistry& ops, FrozenValues* frozen,
+                    const std::vector<OpOrigin>& float32_ops, const PassObserver& observer);
   void AddFrozen(FrozenValues values);
 
   const int64_t number_;

@@ -4,6 +4,7 @@
 
 #include <coracle/framework/op/check/flow_types.h>
 #include <coracle/framework/op/kernel/interpreter.h>
+#include <coracle/framework/tensor/half_array.h>
 #include <coracle/passes/passes.h>
 #include <coracle/passes/value_flow.h>
 
@@ -79,6 +80,14 @@ class ConstantFolder {
     return value && SizeOf(value->dtype()) == 1;
   }
 
+  // Whether it makes float32 of 16 bits: a weight that is stored so (StoreInHalves).
+  bool WidensHalves(const OpDesc& op) const {
+    if (op.type() != "cast" || op.Input("X").size() != 1) return false;
+    const Tensor* value = context_.FrozenValue(flow_.Source(op.Input("X")[0]));
+    return value && IsHalf(value->dtype()) &&
+           op.GetAttr<int32_t>("out_dtype", -1) == static_cast<int32_t>(DType::kFloat32);
+  }
+
   // Readers were checked with the declared types, but a scope may hold other types.
   bool IsAsDeclared(const std::string& name, const Tensor& value) const {
     const VarDesc* var = block_.FindVarRecursive(name);
@@ -94,8 +103,9 @@ class ConstantFolder {
 
   void Fold(const OpDesc& op) {
     try {
-      // Otherwise every run would dequantize the weight.
-      const int64_t growth = IsOfBytes(op) ? 0 : GrowthBy(op);
+      // Otherwise every run would dequantize, widen or unpack the weight.
+      const bool weight = IsOfBytes(op) || WidensHalves(op) || op.type() == "unpack_integers";
+      const int64_t growth = weight ? 0 : GrowthBy(op);
       if (growth <= allowance_ && Compute(op)) allowance_ -= growth;
     } catch (const Error& error) {
       // The run reports the error of the op if it reaches the op.

@@ -62,7 +62,8 @@ class ImageGroups {
   }
   // Whether it holds at least two images, or an unknown number.
   static bool IsImage(const VarMeta* meta) {
-    return meta && meta->type == VarType::kLoDTensor && meta->dtype == DType::kFloat32 &&
+    return meta && meta->type == VarType::kLoDTensor &&
+           (meta->dtype == DType::kFloat32 || meta->dtype == DType::kBFloat16) &&
            meta->shape.rank() == 4 && meta->shape[0] != 0 && meta->shape[0] != 1;
   }
   bool IsPersistable(const std::string& name) const {

@@ -2,6 +2,7 @@
 // Passes: functions that rewrite a program for the executor. Saved programs keep Paddle's ops;
 // passes work on the compiled copy. The list, in order and with reasons, is in pipeline.cc.
 
+#include <coracle/framework/ir/origin.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/tensor/tensor.h>
@@ -14,8 +15,6 @@
 #include <vector>
 
 namespace coracle::inline internal {
-
-class ProgramOrigins;
 
 // Values of persistable variables that are constants of the compiled program, by name.
 using FrozenValues = std::unordered_map<std::string, Tensor>;
@@ -48,6 +47,8 @@ struct PassContext {
 
   std::vector<std::string> disabled = {};  // names of passes that RunPasses leaves out
   ProgramOrigins* origins = nullptr;       // for the variables that passes make
+  DType precision = DType::kFloat32;       // what layers with frozen weights compute in
+  std::vector<OpOrigin> float32_ops = {};  // sorted: given ops that compute in float32 all the same
 };
 
 struct Pass {

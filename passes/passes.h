@@ -26,7 +26,8 @@ void UnifyQuantization(ProgramDesc& program, const PassContext& context);
 
 // Runs the ops that depend only on frozen parameters and constants, and makes their results frozen
 // parameters. Skips results that would increase the memory of the parameters by more than 1 MiB in
-// total, after parameters that are no longer read are released.
+// total, after parameters that are no longer read are released, except float32 weights that are
+// stored in 16 bits.
 void FoldConstants(ProgramDesc& program, const PassContext& context);
 
 // The same, but also dequantizes weights, whatever they grow to: FoldConstants leaves the
@@ -106,6 +107,12 @@ void FuseAttention(ProgramDesc& program, const PassContext& context);
 // fused_residual_layer_norm, and also their gradients, with the op that adds the gradient of other
 // readers of the sum.
 void FuseLayerNorm(ProgramDesc& program, const PassContext& context);
+
+// Lets convolutions and products with frozen weights compute in bfloat16, if PassContext::precision
+// says so and the machine has fast instructions for it. Convolutions read and write bfloat16, and
+// so do ops on images and elementwise ops between them; products convert their rows themselves and
+// write float32. All other ops, sub-blocks and visible variables stay as they are.
+void UseBfloat16(ProgramDesc& program, const PassContext& context);
 
 // Runs ops on images and volumes with channels last: these ops and the elementwise ops between
 // them get data_format NHWC, and transpose2 ops convert at the borders. Visible variables keep

@@ -201,6 +201,11 @@ const std::vector<Pass>& Pipeline() {
        "computes a sum, the dropout of one of its terms and the norm of the sum in one sweep, and "
        "also their gradients; after fuse_attention, which fuses the dropouts of weights",
        FuseLayerNorm},
+      {"use_bfloat16",
+       "if bfloat16 is asked for (--precision), convolutions and products compute in it; after the "
+       "fusions, so that bias, residual and activation are added to float32 sums, and scales are "
+       "folded before weights are rounded",
+       UseBfloat16},
       {"nhwc",
        "oneDNN is fastest on NHWC: blocked layouts pad 20 or 50 channels to 32 or 64; after the "
        "fusions, which look for NCHW",

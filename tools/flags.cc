@@ -83,7 +83,13 @@ Fields<PassFlags> PassFields() {
            "`NAMES` of compiler passes to turn off, or all")
       .Add("allow_files", &PassFlags::allow_files,
            "`DIR` in which the program's own ops (save, load) may read and write files; none: "
-           "programs that name files are refused");
+           "programs that name files are refused")
+      .Add("precision", &PassFlags::precision,
+           "`TYPE` in which layers with constant weights compute, where the machine is faster in "
+           "it: float32 or bfloat16",
+           OneOf{"Precision", {{"float32", DType::kFloat32}, {"bfloat16", DType::kBFloat16}}})
+      .Add("float32_vars", &PassFlags::float32_vars,
+           "`NAMES` of variables whose ops compute in float32 with --precision=bfloat16, too");
 }
 
 Fields<CompileFlags> CompileFields(bool with_profile) {
@@ -116,6 +122,8 @@ CompileOptions CompileOptionsOf(const PassFlags& flags, const LimitFlags& limits
   options.memory_limit = MemoryLimitOf(limits);
   options.time_limit = limits.time_limit;
   options.allow_files = flags.allow_files;
+  options.precision = flags.precision;
+  options.float32_vars = flags.float32_vars;
   return options;
 }
 

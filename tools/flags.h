@@ -33,6 +33,8 @@ struct PassFlags {
   bool check_nan_inf = false;
   std::vector<std::string> disabled_passes = {};
   std::string allow_files = {};
+  DType precision = DType::kFloat32;
+  std::vector<std::string> float32_vars = {};
 };
 Fields<PassFlags> PassFields();
 

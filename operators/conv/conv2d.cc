@@ -19,18 +19,23 @@ namespace coracle::conv2d_op {
 
 // --- shape rule ---
 
-void RequireDTypes(const InferContext& ctx) {
-  for (const char* slot : {"Bias", "ResidualData", "Output@GRAD"}) {
+// `wide` may be float32 with a 16-bit Input.
+void RequireDTypes(const InferContext& ctx, std::initializer_list<std::string_view> wide) {
+  const bool half = IsHalf(ctx.InputDType("Input"));
+  for (const char* slot : {"Filter", "Bias", "ResidualData", "Output@GRAD"}) {
     if (!ctx.HasInput(slot)) continue;
+    const bool may_be_wide = half && std::find(wide.begin(), wide.end(), slot) != wide.end();
+    if (may_be_wide && ctx.InputDType(slot) == DType::kFloat32) continue;
     RequireSameDType(ctx, "C8", slot, "Input");
   }
-  if (IsHalf(ctx.InputDType("Input")) && ctx.InputDType("Filter") == DType::kFloat32) return;
-  RequireSameDType(ctx, "C8", "Filter", "Input");
 }
 
 ConvShapes CheckConv(const InferContext& ctx) {
   const ConvShapes shapes = CheckConvShapes(ctx);
-  RequireDTypes(ctx);
+  if (ctx.HasInput("Output@GRAD"))
+    RequireDTypes(ctx, {"Filter"});
+  else
+    RequireDTypes(ctx, {"Filter", "Bias"});
   return shapes;
 }
 
@@ -404,7 +409,10 @@ OpDef ForwardDef(const std::string& type, const std::string& what) {
                   "groups must be positive and divide the number of filters, and Filter.shape[1] * "
                   "groups must be the channels of Input")
       .Constraint("C7", "the kernel must fit into the padded Input")
-      .Constraint("C8", "all inputs must have one dtype; Filter may be float32 with a 16-bit Input")
+      .Constraint(
+          "C8",
+          "all inputs must have one dtype; Filter and Bias may be float32 with a 16-bit Input, "
+          "except that a gradient needs Bias in Input's dtype")
       .Constraint("C9", "Bias must have shape [M]")
       .Constraint("C10",
                   "ResidualData must have the shape of the sums; in dims where one of them has "

@@ -163,6 +163,7 @@ Kernel MakeForward(const PrepareContext& ctx, const std::vector<ConvPart>& parts
   const DType sum_dtype = wide ? DType::kFloat32 : dtype;
   for (const ConvPart& part : parts) {
     d = DescsOf(part.g, dtype, dtype, sum_dtype);
+    if (bias) d.bias = onednn::Vector(part.g.out_channels, args.bias.dtype);
     if (sum_dtype == DType::kFloat32) d.attr.set_post_ops(PostOpsOf(args));
     auto pd = ForwardDesc(d, bias, dnnl::prop_kind::forward_inference);
     if (dtype != DType::kFloat32 && IsPlainLoop(pd)) return {};

@@ -2,6 +2,8 @@
 
 #ifdef CORACLE_ONEDNN
 #include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/tensor/half_array.h>
+#include <coracle/operators/kernels/bfloat16_products.h>
 #include <coracle/operators/kernels/onednn.h>
 #include <coracle/operators/kernels/onednn_scope.h>
 #include <coracle/operators/kernels/window_products.h>
@@ -19,8 +21,16 @@ namespace {
 
 using dnnl::memory;
 
+// T: float or bfloat16.
+template <class T>
+constexpr auto kType = sizeof(T) == sizeof(float) ? memory::data_type::f32
+                                                  : memory::data_type::bf16;
+template <class T>
+constexpr DType kDType = sizeof(T) == sizeof(float) ? DType::kFloat32 : DType::kBFloat16;
+
+template <class T>
 memory::desc Matrix(int64_t rows, int64_t columns, int64_t stride) {
-  return {{rows, columns}, memory::data_type::f32, memory::dims{stride, 1}};
+  return {{rows, columns}, kType<T>, memory::dims{stride, 1}};
 }
 int64_t FloatsOf(const memory::desc& desc) {
   constexpr size_t kLine = 64;
@@ -29,7 +39,7 @@ int64_t FloatsOf(const memory::desc& desc) {
 
 // Some columns of B, in a layout of their own.
 struct Panel {
-  int64_t column, columns, offset;  // offset among the packed floats
+  int64_t column, columns, offset;  // offset among the packed numbers
   memory::desc desc;
 };
 
@@ -39,17 +49,19 @@ struct Block {
   int64_t row, rows;
   size_t panel;
   TensorArg scratchpad;
+  TensorArg rows_in_halves;  // of A, for B of bfloat16
 };
 
-// Shared by blocks of one shape.
+// Shared by blocks of one shape. A and B have elements T, C has floats.
+template <class T>
 class Product {
  public:
   Product() = default;
   Product(const GemmSpec& s, int64_t rows, int64_t columns, const memory::desc& b, bool with_bias)
-      : a_(Matrix(rows, s.k, s.k)), c_(Matrix(rows, columns, s.n)) {
+      : a_(Matrix<T>(rows, s.k, s.k)), c_(Matrix<float>(rows, columns, s.n)) {
     dnnl::primitive_attr attr;
     attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-    if (with_bias) bias_ = Matrix(1, columns, columns);
+    if (with_bias) bias_ = Matrix<float>(1, columns, columns);
     const dnnl::matmul::desc desc =
         with_bias ? dnnl::matmul::desc(a_, b, bias_, c_) : dnnl::matmul::desc(a_, b, c_);
     pd_ = dnnl::matmul::primitive_desc(desc, attr, onednn::Engine());
@@ -80,10 +92,13 @@ class Product {
   bool with_bias_ = false;
 };
 
+template <class T>
 memory::desc AnyLayout(int64_t rows, int64_t columns) {
-  return {{rows, columns}, memory::data_type::f32, memory::format_tag::any};
+  return {{rows, columns}, kType<T>, memory::format_tag::any};
 }
 
+// B has elements T.
+template <class T>
 class PackedProduct {
  public:
   // Throws dnnl::error if oneDNN cannot compute all blocks in the same way.
@@ -100,9 +115,9 @@ class PackedProduct {
     for (int64_t i = 0; i < panels; ++i) {
       const int64_t begin = units * i / panels * kUnit;
       const int64_t end = std::min(spec.n, units * (i + 1) / panels * kUnit);
-      panels_.push_back({begin, end - begin, packed_floats_, {}});
+      panels_.push_back({begin, end - begin, packed_size_, {}});
       AddBlocks(threads / panels, kBlockFloats);
-      packed_floats_ += FloatsOf(panels_.back().desc);
+      packed_size_ += FloatsOf(panels_.back().desc) * kPerFloat;
     }
   }
 
@@ -110,7 +125,7 @@ class PackedProduct {
   bool IsPacked() const {
     bool same = true;
     for (const Panel& p : panels_) same = same && p.desc == Plain(p);
-    return !same && packed_floats_ <= spec_.k * spec_.n / 2 * 3 + 16384;
+    return !same && packed_size_ <= spec_.k * spec_.n / 2 * 3 + 16384;
   }
 
   PackedLayout Layout() const {
@@ -119,36 +134,41 @@ class PackedProduct {
       layout.id.append(reinterpret_cast<const char*>(&p.column), sizeof p.column);
       layout.id.append(reinterpret_cast<const char*>(&p.desc.data), sizeof p.desc.data);
     }
-    layout.pack = [panels = panels_, n = spec_.n, floats = packed_floats_](const Tensor& plain) {
-      Tensor packed(DType::kFloat32, {floats});
+    layout.pack = [panels = panels_, n = spec_.n, size = packed_size_](const Tensor& plain) {
+      Tensor packed(kDType<T>, {size});
       for (const Panel& p : panels)
-        Reorder(Matrix(plain.shape()[0], p.columns, n), p.desc, plain.data<float>() + p.column,
-                packed.data<float>() + p.offset);
+        Reorder(Matrix<T>(plain.shape()[0], p.columns, n), p.desc, plain.data<T>() + p.column,
+                packed.data<T>() + p.offset);
       return packed;
     };
     layout.unpack = [panels = panels_, n = spec_.n, k = spec_.k](const Tensor& packed) {
-      Tensor plain(DType::kFloat32, {k, n});
+      Tensor plain(kDType<T>, {k, n});
       for (const Panel& p : panels)
-        Reorder(p.desc, Matrix(k, p.columns, n), packed.data<float>() + p.offset,
-                plain.data<float>() + p.column);
+        Reorder(p.desc, Matrix<T>(k, p.columns, n), packed.data<T>() + p.offset,
+                plain.data<T>() + p.column);
       return plain;
     };
     return layout;
   }
 
   void ReserveScratch(const PrepareContext& ctx) {
-    for (Block& block : blocks_) block.scratchpad = ctx.Scratch(DType::kFloat32, {scratch_floats_});
+    for (Block& block : blocks_) {
+      block.scratchpad = ctx.Scratch(DType::kFloat32, {scratch_floats_});
+      if (kPerFloat > 1) block.rows_in_halves = ctx.Scratch(kDType<T>, {block_rows_ * spec_.k});
+    }
   }
 
-  void Run(Workspace& ws, const float* a, const float* b, const float* bias, float* c) const {
+  void Run(Workspace& ws, const float* a, const T* b, const float* bias, float* c) const {
     ParallelFor(static_cast<int64_t>(blocks_.size()), 1, [&](int64_t begin, int64_t end) {
       // They run one after the other, so they can share scratch memory.
-      const float* pad = ws.Data<const float>(blocks_[static_cast<size_t>(begin)].scratchpad);
+      const Block& first = blocks_[static_cast<size_t>(begin)];
+      const float* pad = ws.Data<const float>(first.scratchpad);
       for (int64_t i = begin; i < end; ++i) {
         const Block& block = blocks_[static_cast<size_t>(i)];
         const Panel& panel = panels_[block.panel];
         float* to = c + block.row * spec_.n + panel.column;
-        const float *from = a + block.row * spec_.k, *w = b + panel.offset;
+        const T* from = Rows(ws, a + block.row * spec_.k, block.rows, first);
+        const T* w = b + panel.offset;
         if (with_bias_)
           block.call.Run({from, w, to, pad, bias + panel.column});
         else
@@ -160,12 +180,24 @@ class PackedProduct {
   }
 
  private:
-  static void Reorder(const memory::desc& from, const memory::desc& to, const float* source,
-                      float* target) {
+  static constexpr int64_t kPerFloat = sizeof(float) / sizeof(T);
+
+  // Rows of A as the products read them.
+  const T* Rows(Workspace& ws, const float* a, int64_t rows, const Block& scratch) const {
+    if constexpr (kPerFloat == 1) {
+      return a;
+    } else {
+      T* halves = ws.Data<T>(scratch.rows_in_halves);
+      ConvertArray(a, halves, rows * spec_.k);
+      return halves;
+    }
+  }
+  static void Reorder(const memory::desc& from, const memory::desc& to, const T* source,
+                      T* target) {
     const onednn::Scope inside;
     onednn::Translate("reorder", [&] { onednn::Reorder(from, to).Run(source, target); });
   }
-  memory::desc Plain(const Panel& p) const { return Matrix(spec_.k, p.columns, spec_.n); }
+  memory::desc Plain(const Panel& p) const { return Matrix<T>(spec_.k, p.columns, spec_.n); }
 
   // The blocks of the last panel, at least one for each of its threads.
   void AddBlocks(int64_t threads, int64_t floats) {
@@ -174,18 +206,19 @@ class PackedProduct {
     const int64_t units = (spec_.m + kRows - 1) / kRows;
     const int64_t wanted = std::max(threads, spec_.m * panel.columns / floats);
     const int64_t size = kRows * ((units + wanted - 1) / std::max<int64_t>(1, wanted));
-    Product whole, last;
+    block_rows_ = std::min(size, spec_.m);
+    Product<T> whole, last;
     for (int64_t row = 0; row < spec_.m; row += size) {
       const int64_t rows = std::min(size, spec_.m - row);
-      Product& product = rows == size || row == 0 ? whole : last;
+      Product<T>& product = rows == size || row == 0 ? whole : last;
       if (!product) {
         const bool first = row == 0;
-        product = Product(spec_, rows, panel.columns,
-                          first ? AnyLayout(spec_.k, panel.columns) : panel.desc, with_bias_);
+        product = Product<T>(spec_, rows, panel.columns,
+                             first ? AnyLayout<T>(spec_.k, panel.columns) : panel.desc, with_bias_);
         if (first) panel.desc = product.weight();
         scratch_floats_ = std::max(scratch_floats_, product.ScratchFloats());
       }
-      blocks_.push_back({product.MakeCall(), row, rows, panels_.size() - 1, {}});
+      blocks_.push_back({product.MakeCall(), row, rows, panels_.size() - 1, {}, {}});
     }
     constexpr int64_t kMostScratch = int64_t{1} << 20;
     if (static_cast<int64_t>(blocks_.size()) * scratch_floats_ > kMostScratch)
@@ -197,7 +230,8 @@ class PackedProduct {
   bool with_bias_;
   std::vector<Panel> panels_;
   std::vector<Block> blocks_;
-  int64_t packed_floats_ = 0, scratch_floats_ = 1;
+  int64_t packed_size_ = 0, scratch_floats_ = 1;
+  int64_t block_rows_ = 0;  // of all blocks except the last of each panel
 };
 
 // Whether the variable is constant. Does not read its elements, which may have been released: it
@@ -258,24 +292,40 @@ PackedGemm MakePanelGemm(const PrepareContext& ctx, const char* slot, const Gemm
   };
 }
 
+// Empty if oneDNN has no packed layout.
+template <class T>
+PackedGemm PackedByOneDnn(const PrepareContext& ctx, const char* slot, const GemmSpec& spec,
+                          const GemmFinish& finish, bool with_bias) {
+  try {
+    PackedProduct<T> product(spec, finish, with_bias);
+    if (!product.IsPacked()) return {};
+    const std::shared_ptr<const Tensor> packed = ctx.Packed(slot, product.Layout());
+    product.ReserveScratch(ctx);
+    return [product, packed](Workspace& ws, const float* a, const float* bias, float* c) {
+      product.Run(ws, a, packed->data<T>(), bias, c);
+    };
+  } catch (const dnnl::error&) {
+    return {};
+  }
+}
+
 }  // namespace
 
 PackedGemm MakePackedGemm(const PrepareContext& ctx, const char* slot, const GemmSpec& spec,
                           const GemmFinish& finish, bool with_bias) {
   if (spec.m == 0 || spec.n == 0 || spec.k == 0 || !IsConstant(ctx, slot)) return {};
-  try {
-    PackedProduct product(spec, finish, with_bias);
-    if (product.IsPacked()) {
-      const std::shared_ptr<const Tensor> packed = ctx.Packed(slot, product.Layout());
-      product.ReserveScratch(ctx);
-      return [product, packed](Workspace& ws, const float* a, const float* bias, float* c) {
-        product.Run(ws, a, packed->data<float>(), bias, c);
-      };
-    }
-  } catch (const dnnl::error&) {
-  }
+  if (PackedGemm gemm = PackedByOneDnn<float>(ctx, slot, spec, finish, with_bias)) return gemm;
   if (HasPanels(spec)) return MakePanelGemm(ctx, slot, spec, finish);
   // Declares that the plain elements are read.
+  ctx.Input(slot);
+  return {};
+}
+
+PackedGemm MakePackedHalfGemm(const PrepareContext& ctx, const char* slot, const GemmSpec& spec,
+                              const GemmFinish& finish, bool with_bias) {
+  if (spec.m == 0 || spec.n == 0 || spec.k == 0 || !BFloat16ProductsPay()) return {};
+  if (!IsConstant(ctx, slot)) return {};
+  if (PackedGemm gemm = PackedByOneDnn<bfloat16>(ctx, slot, spec, finish, with_bias)) return gemm;
   ctx.Input(slot);
   return {};
 }
@@ -284,6 +334,10 @@ PackedGemm MakePackedGemm(const PrepareContext& ctx, const char* slot, const Gem
 
 PackedGemm MakePackedGemm(const PrepareContext&, const char*, const GemmSpec&, const GemmFinish&,
                           bool) {
+  return {};
+}
+PackedGemm MakePackedHalfGemm(const PrepareContext&, const char*, const GemmSpec&,
+                              const GemmFinish&, bool) {
   return {};
 }
 

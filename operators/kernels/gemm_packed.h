@@ -18,4 +18,9 @@ using PackedGemm = std::function<void(Workspace& ws, const float* a, const float
 PackedGemm MakePackedGemm(const PrepareContext& ctx, const char* slot, const GemmSpec& spec,
                           const GemmFinish& finish, bool with_bias);
 
+// The same for a constant of bfloat16: rounds the rows of A, and adds products in float32. Empty,
+// too, if the machine computes them no faster than in float32 (BFloat16ProductsPay).
+PackedGemm MakePackedHalfGemm(const PrepareContext& ctx, const char* slot, const GemmSpec& spec,
+                              const GemmFinish& finish, bool with_bias);
+
 }  // namespace coracle::inline internal

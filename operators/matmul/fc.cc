@@ -1,6 +1,7 @@
 // Layers of matrix products: fc, its gradient, and fusion_repeated_fc_relu.
 
 #include <coracle/framework/op/expansion.h>
+#include <coracle/framework/op/kernel/half_kernel.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/op/op_shapes.h>
@@ -84,15 +85,20 @@ VarMeta FcOut(InferContext& ctx, int64_t padding) {
   const bool matrix = w.rank() == 2 && (w[1] < 0 || w[1] >= padding);
   ctx.Require("C2", matrix && InferContext::Matches(w[0], AddDims(width, padding)), "W", w, "width",
               width);
-  RequireSameDType(ctx, "C4", "W", "Input");
   Shape out;
   for (int i = 0; i < rows; ++i) out.Append(in.shape[i]);
   out.Append(w[1] < 0 ? -1 : w[1] - padding);
   return {VarType::kLoDTensor, in.dtype, out, 0};
 }
 
+// W may have 16 bits where Input has 32.
+bool HasHalfWeight(DType input, DType w) {
+  return input == DType::kFloat32 && w == DType::kBFloat16;
+}
+
 void InferFc(InferContext& ctx) {
   const VarMeta out = FcOut(ctx, ctx.Attr<bool>("padding_weights") ? kPadding : 0);
+  if (!HasHalfWeight(out.dtype, ctx.InputDType("W"))) RequireSameDType(ctx, "C4", "W", "Input");
   const int64_t columns = out.shape[out.shape.rank() - 1];
   if (ctx.HasInput("Bias")) {
     ctx.Require("C3", IsBias(ctx.InputShape("Bias"), columns), "Bias", ctx.InputShape("Bias"),
@@ -149,6 +155,8 @@ void Finish(T* rows, int64_t count, int64_t columns, const T* bias, Formula<T> f
 
 template <class T>
 KernelOf<T> Fc(const PrepareContext& ctx) {
+  if (HasHalfWeight(ctx.Input("Input").dtype, ctx.Input("W").dtype))
+    return {PrepareInFloat(ctx, KernelMode::kReference)};
   const TensorArg in = ctx.Input("Input"), bias = ctx.Input("Bias"), out = ctx.Output("Out");
   const TensorArg z = ctx.Output("Z");
   const FcSizes sizes(ctx, out.shape[out.shape.rank() - 1]);
@@ -194,6 +202,19 @@ Kernel FcWithZ(const PrepareContext& ctx, const GemmSpec& spec, const PlainWeigh
   };
 }
 
+Kernel FcOfHalfWeight(const PrepareContext& ctx, const GemmSpec& spec, const GemmFinish& finish) {
+  if (!ctx.HasOutput("Z") && !ctx.Attr<bool>("padding_weights")) {
+    const TensorArg in = ctx.Input("Input"), bias = ctx.Input("Bias"), out = ctx.Output("Out");
+    if (const auto packed = MakePackedHalfGemm(ctx, "W", spec, finish, static_cast<bool>(bias))) {
+      return [=](Workspace& ws) {
+        packed(ws, ws.Data<const float>(in), bias ? ws.Data<const float>(bias) : nullptr,
+               ws.Data<float>(out));
+      };
+    }
+  }
+  return PrepareInFloat(ctx, KernelMode::kAuto);
+}
+
 Kernel FcFast(const PrepareContext& ctx) {
   const TensorArg in = ctx.Input("Input"), bias = ctx.Input("Bias"), out = ctx.Output("Out");
   if (in.dtype != DType::kFloat32) return {};
@@ -201,6 +222,7 @@ Kernel FcFast(const PrepareContext& ctx) {
   const PlainWeight w(ctx, sizes);
   const GemmSpec spec = {.m = sizes.m, .n = sizes.n, .k = sizes.k};
   const GemmFinish finish = FinishOf(FindActivation(ctx.Attr<std::string>("activation_type")));
+  if (w.w.dtype != DType::kFloat32) return FcOfHalfWeight(ctx, spec, finish);
   if (ctx.HasOutput("Z")) return FcWithZ(ctx, spec, w, finish);
   if (!w.plain) {
     if (const auto packed = MakePackedGemm(ctx, "W", spec, finish, static_cast<bool>(bias))) {
@@ -239,7 +261,8 @@ void FcGradient(GradientContext& g) {
   const int32_t rows = RowDims(g.Attr<int32_t>("in_num_col_dims"), g.In("Input").shape().rank());
   Variable dz = BeforeActivation(g);
   if (g.HasOutputGrad("Z")) dz = dz + g.Grad("Z");
-  std::string w = g.Input("W");
+  const bool half = HasHalfWeight(g.In("Input").dtype(), g.In("W").dtype());
+  std::string w = half ? Cast(g.In("W"), DType::kFloat32).name() : g.Input("W");
   const bool padded = g.Attr<bool>("padding_weights");
   constexpr auto kEnd = static_cast<int32_t>(kPadding);
   if (padded) {
@@ -259,7 +282,7 @@ void FcGradient(GradientContext& g) {
   if (padded)
     dw =
         g.Make("pad", {{"X", {dw.name()}}}, {{"paddings", std::vector<int32_t>{0, kEnd, 0, kEnd}}});
-  g.Set("W", dw);
+  g.Set("W", half ? Cast(dw, DType::kBFloat16) : dw);
   if (!g.NeedsInputGrad("Bias")) return;
   std::vector<int32_t> dims;
   for (int32_t i = 0; i < rows; ++i) dims.push_back(i);
@@ -276,6 +299,7 @@ const char* ReadByActivation(std::string_view activation) {
 
 void InferFcGrad(InferContext& ctx) {
   const VarMeta out = FcOut(ctx, 0);
+  RequireSameDType(ctx, "C4", "W", "Input");
   RequireOutGrad(ctx, "C5", out);
   const char* read = ReadByActivation(ctx.Attr<std::string>("activation_type"));
   ctx.Require("C6",
@@ -449,13 +473,16 @@ void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("fc")
           .Doc("Out = act(Input W + Bias), with the dims of Input before in_num_col_dims as "
-               "rows.")
+               "rows. With a W of bfloat16 and an Input of float32, Input may be rounded to "
+               "bfloat16 "
+               "before it is multiplied; sums, Bias and act are in float32.")
           .Constraint("C1", "in_num_col_dims must lie in (0, rank of Input), or in (-rank, 0)")
           .Constraint("C2",
                       "W must be a matrix with a row for each column of Input, plus four rows and "
                       "columns with padding_weights")
           .Constraint("C3", "Bias must be [M] or [1, M]")
-          .Constraint("C4", "all inputs must have one dtype")
+          .Constraint("C4",
+                      "all inputs must have one dtype; W may be bfloat16 with a float32 Input")
           .Input("Input", "floating-point tensor of rank 2 or more")
           .Input("W", "[K, M]")
           .OptionalInput("Bias", "[M] or [1, M]")
@@ -481,7 +508,8 @@ void Register(OpRegistry& ops) {
       OpDef("fc_gradients")
           .Doc("The gradients of fc. With dZ = Out@GRAD act'(Z), for relu 0 where Out is 0: "
                "Input@GRAD = dZ W^T, W@GRAD = Input^T dZ, Bias@GRAD = the sum of dZ over all rows.")
-          .ConstraintsOf("fc", {"C1", "C2", "C3", "C4"})
+          .ConstraintsOf("fc", {"C1", "C2", "C3"})
+          .Constraint("C4", "all inputs must have one dtype")
           .Constraint("C5", "Out@GRAD must have Out's shape and dtype")
           .Constraint("C6",
                       "relu needs Out and other activations need Z, of Out@GRAD's shape and dtype")

@@ -151,4 +151,17 @@ TEST(FoldConstants, RandomOpsStay) {
   p.Append("elementwise_add", {{"X", {"x"}}, {"Y", {"r"}}}, {{"Out", {"y"}}});
   EXPECT_EQ(Frozen(p), p.Listing());
 }
+// Weights that a file holds in 16 bits are widened once, whatever they grow to.
+TEST(FoldConstants, WidensStoredHalves) {
+  for (const DType half : {DType::kFloat16, DType::kBFloat16}) {
+    OpProgram p;
+    p.Data("x", {3, 1024});
+    p.Parameter("h", {1024, 1024}, half);
+    p.Unary("cast", "h", "w", {{"out_dtype", static_cast<int32_t>(DType::kFloat32)}});
+    p.Append("mul", {{"X", {"x"}}, {"Y", {"w"}}}, {{"Out", {"y"}}});
+    EXPECT_EQ(p.After({"fold_constants"}, {"y"}, true), "Out=y = mul(X=x, Y=w@FOLDED)\n");
+    EXPECT_EQ(p.After({"fold_constants"}, {"y"}, false), p.Listing());
+  }
+}
+
 }  // namespace coracle::fold_constants_test

@@ -1,4 +1,5 @@
 #include <coracle/edit/edit.h>
+#include <coracle/edit/store_halves.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
@@ -8,6 +9,7 @@
 #include <coracle/tools/flags.h>
 #include <coracle/tools/model_files.h>
 #include <coracle/tools/pass_report.h>
+#include <coracle/tools/precision_samples.h>
 #include <coracle/tools/program_input.h>
 #include <fmt/format.h>
 
@@ -22,6 +24,8 @@ struct OptFlags {
   bool print_after_all = false;
   bool program = false;
   std::vector<std::string> fetch = {};
+  DType weights = DType::kFloat32;
+  PrecisionSamples precision = {};
   bool json = false;
   ModelFlags model = {};
   PassFlags compile = {};
@@ -41,6 +45,14 @@ Fields<OptFlags> OptFields() {
       .Add("print_after_all", &OptFlags::print_after_all, "print the program after each pass")
       .Add("fetch", &OptFlags::fetch,
            "`NAMES` of the variables to fetch; none: those of the fetch ops, or the outputs")
+      .Add("weights", &OptFlags::weights,
+           "`TYPE` in which the file holds weights: float32, float16 or bfloat16; readers widen "
+           "them",
+           OneOf{"WeightType",
+                 {{"float32", DType::kFloat32},
+                  {"float16", DType::kFloat16},
+                  {"bfloat16", DType::kBFloat16}}})
+      .Inline(&OptFlags::precision, PrecisionSampleFields())
       .Add("json", &OptFlags::json, "print JSON")
       .Inline(&OptFlags::model, ModelFields())
       .Inline(&OptFlags::compile, PassFields())
@@ -77,6 +89,18 @@ void CheckFlags(const OptFlags& flags, const std::vector<std::string>& args) {
         "--explain, --program and --print_after_all are texts; --json has the table alone");
   if (flags.json && flags.model.out == "-")
     throw UsageError("--json and the program of --out=- mix");
+  const bool narrows = flags.compile.precision == DType::kBFloat16;
+  if (!narrows && !flags.precision.feed.empty())
+    throw UsageError("--feed measures what bfloat16 loses: it needs --precision=bfloat16");
+  if (flags.precision.feed.empty() && flags.precision.min_snr)
+    throw UsageError("--min_snr needs samples: --feed=FILES");
+  if (flags.json && !flags.precision.feed.empty())
+    throw UsageError("--feed prints a table as text, which does not mix with --json");
+  if (narrows && flags.compat == "paddle")
+    throw UsageError(
+        "--precision=bfloat16 makes ops that Paddle does not know; leave out --compat");
+  if (flags.weights != DType::kFloat32 && flags.model.out.empty())
+    throw UsageError("--weights needs --out=FILE");
 }
 
 // Whether to optimize for inference, with the values of the parameters.
@@ -99,6 +123,18 @@ void Save(const OptFlags& flags, const OptimizedProgram& optimized, const std::s
         [&] { SaveParameters(optimized.parameters, PersistableNames(optimized.program), params); });
   }
   WriteProgram(optimized.program, flags.model.out);
+}
+
+// Stores weights in 16 bits, if --weights asks for it. Returns a line that describes the result.
+std::string StoreWeights(const OptFlags& flags, OptimizedProgram* optimized) {
+  if (flags.weights == DType::kFloat32) return "";
+  const StoredHalves stored =
+      StoreInHalves(optimized->program, optimized->parameters, flags.weights, DefaultOps());
+  std::string text;
+  for (const auto& [name, reason] : stored.kept)
+    text += fmt::format("{} stays float32: {}\n", Shown(name), reason);
+  return text + fmt::format("weights: {} in {}, {} -> {}\n", stored.stored, ToString(flags.weights),
+                            HumanBytes(stored.bytes_before), HumanBytes(stored.bytes_after));
 }
 
 int RunOpt(const Args& args, const OptFlags& flags) {
@@ -133,11 +169,14 @@ int RunOpt(const Args& args, const OptFlags& flags) {
     if (flags.print_after_all && !quiet)
       Print(fmt::format("after {}\n{}\n", run.pass.name, ListProgram(run.after)));
   };
-  const OptimizedProgram optimized =
+  std::string report = KeepLayersInFloat32(flags.precision, program, scope, &options.compile);
+  OptimizedProgram optimized =
       OptimizeProgram(program, scope, FeedsToCompile(program),
                       FetchesToCompile(program, flags.fetch), options, note);
+  report += StoreWeights(flags, &optimized);
   Save(flags, optimized, saved);
   if (quiet) return 0;
+  if (!flags.json) Print(report);
   flags.json ? PrintData(EffectsJson(effects)) : Print(EffectsText(effects));
   if (flags.program) Print("\n" + ListProgram(optimized.program));
   if (!flags.json && !flags.model.out.empty())
@@ -154,7 +193,9 @@ Command OptCommand() {
        "  coracle opt inference.pdmodel -o optimised/inference.pdmodel\n"
        "  coracle opt inference.pdmodel --passes=fold_constants,fold_batch_norm --explain\n"
        "  coracle opt train.pb --for=training --print-after-all\n"
-       "  coracle opt inference.pdmodel --compat=paddle -o smaller.pdmodel\n"},
+       "  coracle opt inference.pdmodel --compat=paddle -o smaller.pdmodel\n"
+       "  coracle opt inference.pdmodel --precision=bfloat16 --feed=samples.npz -o faster.pdmodel\n"
+       "  coracle opt inference.pdmodel --weights=float16 -o smaller.pdmodel\n"},
       OptFields(), RunOpt);
 }
 

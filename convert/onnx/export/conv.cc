@@ -92,7 +92,9 @@ Value ConvSums(OpContext& op) {
   const NodeAttrs attrs = ConvAttrsOf(op);
   const Value x = ToChannelsFirst(op, op.In("Input"), op.Rank("Input"), last);
   Value sums = ConvOfIntegers(op, x, attrs);
-  if (sums.empty()) sums = op.Node("Conv", {x, FilterOf(op), op.In("Bias")}, attrs);
+  const DType dtype = op.InType("Input");
+  const Value bias = op.Has("Bias") ? op.Cast(op.In("Bias"), op.InType("Bias"), dtype) : "";
+  if (sums.empty()) sums = op.Node("Conv", {x, FilterOf(op), bias}, attrs);
   if (op.Has("ResidualData")) {
     const Value more = ToChannelsFirst(op, op.In("ResidualData"), op.Rank("ResidualData"), last);
     sums = op.Node("Add", {sums, more});

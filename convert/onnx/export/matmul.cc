@@ -77,13 +77,12 @@ void ExportFc(OpContext& op) {
   op.Require(!op.Attr<bool>("padding_weights"), "padding_weights has no counterpart");
   const int rank = op.Rank("Input");
   const auto rows = static_cast<int>(op.Axis(op.Attr<int32_t>("in_num_col_dims"), rank));
-  const Value x = op.In("Input");
+  const Value x = op.In("Input"), w = op.Cast(op.In("W"), op.InType("W"), op.InType("Input"));
   const bool plain = rows == rank - 1;
-  Value sums = op.Node("MatMul", {plain ? x : AsMatrix(op, x, rank, rows), op.In("W")});
+  Value sums = op.Node("MatMul", {plain ? x : AsMatrix(op, x, rank, rows), w});
   if (!plain && rows > 1) {
     const Value dims = op.Concat(
-        {Dims(op, x, op.InShape("Input"), 0, rows), Dims(op, op.In("W"), op.InShape("W"), 1, 2)},
-        0);
+        {Dims(op, x, op.InShape("Input"), 0, rows), Dims(op, w, op.InShape("W"), 1, 2)}, 0);
     sums = op.ReshapeExactly(sums, dims);
   }
   if (op.Has("Bias")) sums = op.Node("Add", {sums, op.Reshape(op.In("Bias"), {-1})});

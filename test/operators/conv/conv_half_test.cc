@@ -172,5 +172,31 @@ TEST_P(ConvHalf, FrozenFilters) {
   }
 }
 
+// A float32 bias is added to the float32 sums: it is not rounded, however large.
+TEST_P(ConvHalf, FloatBias) {
+  const ScopedBFloat16Products products(GetParam());
+  for (const bool last : {false, true}) {
+    SCOPED_TRACE(last);
+    const Size s{{2, 16, 9, 7}, 32, 3};
+    const Tensor x = Random(InLayout(s.input, last), DType::kBFloat16);
+    const Tensor w = Random({32, 16, 3, 3}, DType::kBFloat16);
+    Tensor bias(DType::kFloat32, {32});
+    for (int64_t i = 0; i < 32; ++i) bias.data<float>()[i] = 1000.5f + static_cast<float>(i) / 7;
+    const Tensor exact = Conv("conv2d", s, last)
+                             .TensorInput("Input", x.Cast(DType::kFloat32))
+                             .TensorInput("Filter", w.Cast(DType::kFloat32))
+                             .TensorInput("Bias", bias)
+                             .Output("Output", KernelMode::kReference);
+    for (const KernelMode mode : {KernelMode::kReference, KernelMode::kAuto}) {
+      const Tensor got = Conv("conv2d", s, last)
+                             .TensorInput("Input", x)
+                             .TensorInput("Filter", w)
+                             .TensorInput("Bias", bias)
+                             .Output("Output", mode);
+      Compare(got, exact, DType::kBFloat16);
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Products, ConvHalf, ::testing::Bool());
 }  // namespace coracle::conv_half_test

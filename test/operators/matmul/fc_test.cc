@@ -315,6 +315,29 @@ TEST(Fc, Gradients) {
       .CheckHigherGradients();
 }
 
+// A weight of bfloat16 with float32 rows: float32 sums, bias and activation.
+TEST(Fc, HalfWeight) {
+  const auto op = [](DType dtype) {
+    Tensor w(DType::kFloat32, {3, 2});
+    for (int64_t i = 0; i < 6; ++i) w.data<float>()[i] = 0.1f * static_cast<float>(i + 1);
+    return std::move(OpTest("fc")
+                         .Input("Input", {2, 3}, {1, 2, -3, 0.5, -1, 4})
+                         .TensorInput("W", w.Cast(dtype).Cast(dtype))
+                         .Input("Bias", {2}, {1e-3, -1})
+                         .Attr("activation_type", "relu"));
+  };
+  // Rounded to 8 bits: 0.1 -> 0.10009765625, 0.3 -> 0.30078125, ...
+  const auto w = [](double v) {
+    return static_cast<double>(static_cast<float>(bfloat16(static_cast<float>(v))));
+  };
+  const double a = w(0.1f), b = w(0.2f), c = w(0.3f), d = w(0.4f), e = w(0.5f), f = w(0.6f);
+  op(DType::kBFloat16)
+      .Expect("Out", {2, 2},
+              {std::max(0.0, a + 2 * c - 3 * e + 1e-3), std::max(0.0, b + 2 * d - 3 * f - 1),
+               std::max(0.0, 0.5 * a - c + 4 * e + 1e-3), std::max(0.0, 0.5 * b - d + 4 * f - 1)});
+  op(DType::kFloat16).ExpectError("fc.C4");
+}
+
 TEST(Fc, Constraints) {
   const auto op = [](const Shape& input, const Shape& w) {
     return std::move(OpTest("fc").RandomInput("Input", input).RandomInput("W", w));
