@@ -126,8 +126,7 @@ const std::vector<Pass>& Pipeline() {
       {"unify_quantization",
        "Paddle's quantized forms and ONNX's sums of integers become pairs of affine_quantize and "
        "affine_dequantize, the only form that later passes know; before fold_constants, which "
-       "would "
-       "make float32 of their weights",
+       "would make float32 of their weights",
        UnifyQuantization},
       {"fold_constants",
        "computes results that depend only on parameters once; before the passes that use values. "

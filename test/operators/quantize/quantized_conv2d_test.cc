@@ -404,4 +404,61 @@ TEST(QuantizedConv2d, UnusualScales) {
   }
 }
 
+// The scale of the images is an input: in each run, the kernels see whether float32 serves.
+TEST(QuantizedConv2d, UnusualScalesOfARun) {
+  Draws draw{std::mt19937(6)};
+  for (const float scale : {1e-44f, 1e-30f, 1e30f, 3e38f, INFINITY, NAN}) {
+    for (const DType out : {DType::kUInt8, DType::kFloat32}) {
+      for (const DType bias : {DType::kInt32, DType::kFloat32}) {
+        QuantizedConvCase c;
+        c.out = out;
+        c.bias = bias;
+        c.residual = out == DType::kUInt8 ? DType::kInt8 : DType::kFloat32;
+        c.activation = "relu";
+        QuantizedConvInputs inputs(c, draw.random);
+        inputs.Find("InputScale")->data<float>()[0] = scale;
+        std::set<std::string> constants = inputs.Names();
+        constants.erase("InputScale");
+        PreparedOp op("quantized_conv2d", inputs.all(), "Output", c.Attrs(), constants,
+                      KernelMode::kAuto);
+        PreparedOp reference("quantized_conv2d", inputs.all(), "Output", c.Attrs(), constants,
+                             KernelMode::kReference);
+        EXPECT_TRUE(BitEqual(reference.Run(), op.Run())) << scale << " " << op.way();
+      }
+    }
+  }
+}
+
+// Sums above 2^24, which float32 would round, minus a bias that leaves their last bits.
+TEST(QuantizedConv2d, LargeSumsOfGroupsAreExact) {
+  if (!ExactIntegerProducts()) GTEST_SKIP() << "this machine multiplies in float32";
+  Draws draw{std::mt19937(8)};
+  QuantizedConvCase c;
+  c.channels = 600;
+  c.filters = 4;
+  c.groups = 2;
+  c.kh = c.kw = 1;
+  c.filter = DType::kUInt8;  // of the whole range: its differences do not fit into int8
+  c.out = DType::kFloat32;
+  c.bias = DType::kFloat32;
+  c.scale_of_filters = false;
+  QuantizedConvInputs inputs(c, draw.random);
+  Fill(inputs.Find("Input"), 255);
+  Fill(inputs.Find("Filter"), 255);
+  for (int64_t m = 0; m < c.filters; ++m) {
+    for (int64_t i = 0; i < 10 + m; ++i) inputs.Find("Filter")->data<uint8_t>()[m * 300 + i] = 0;
+  }
+  inputs.Find("InputScale")->data<float>()[0] = 1;
+  inputs.Find("FilterScale")->data<float>()[0] = 1;
+  const float bias = -18857280;  // a multiple of 2^7
+  for (float& b : inputs.Find("Bias")->span<float>()) b = bias;
+  PreparedOp op("quantized_conv2d", inputs.all(), "Output", c.Attrs(), inputs.Names(),
+                KernelMode::kAuto);
+  const Tensor out = op.Run();
+  for (int64_t i = 0; i < out.numel(); ++i) {
+    const int64_t sum = int64_t{255} * 255 * (300 - 10 - i % 4);
+    EXPECT_EQ(out.data<float>()[i], static_cast<float>(sum - 18857280)) << op.way();
+  }
+}
+
 }  // namespace coracle::quantized_conv2d_test
