@@ -45,6 +45,11 @@ void MoveQuantization(ProgramDesc& program, const PassContext& context);
 // the scale where a value lies between two integers.
 void FuseQuantized(ProgramDesc& program, const PassContext& context);
 
+// Replaces products of real numbers and dequantized weights by quantized_linear, which reads the
+// integers of 4 or 8 bits, and lookups in dequantized tables by lookups of integers. Only for
+// frozen weights and scales.
+void FuseWeightOnly(ProgramDesc& program, const PassContext& context);
+
 // Computes ops of equal type, attrs and inputs only once. Skips recomputed ops (recomputed_from)
 // and their originals.
 void JoinCommonSubexpressions(ProgramDesc& program, const PassContext& context);

@@ -183,6 +183,12 @@ const std::vector<Pass>& Pipeline() {
        "takes a fraction of the time; after the fusions of bias, residual and activation, which it "
        "takes over",
        FuseQuantized},
+      {"fuse_weight_only",
+       "products with weights of integers read a fraction of the bytes, also if their activations "
+       "are real numbers; after fuse_quantized, which takes products whose activations are "
+       "quantized "
+       "too",
+       FuseWeightOnly},
       {"fold_dequantized",
        "computes the real numbers of quantized weights that no integer op uses, once instead of in "
        "each run",

@@ -4,7 +4,9 @@
 
 #include <coracle/framework/base/checked.h>
 #include <coracle/framework/base/resource_limits.h>
+#include <coracle/framework/op/kernel/forwarding_args.h>
 #include <coracle/operators/kernels/gemm.h>
+#include <coracle/operators/kernels/gemm_packed.h>
 #include <coracle/operators/quantize/quantized_linear.h>
 #include <coracle/operators/quantize/quantized_linear_simd.h>
 #include <fmt/format.h>
@@ -20,9 +22,16 @@
 namespace coracle::quantized_linear_fast {
 namespace {
 
-// More rows than these are multiplied by floats in a buffer of at most so many.
-constexpr int64_t kMostFusedRows = 24;
+// A plan for many rows keeps the weight as floats if it has at most so many numbers. A larger
+// weight stays in integers: for many rows, columns of it become floats in a buffer.
+constexpr int64_t kMostFloats = int64_t{1} << 22;
 constexpr int64_t kBufferFloats = int64_t{1} << 20;
+
+// The most rows that are multiplied by the integers, by measurements on AVX-512.
+int64_t MostFusedRows(const QuantizedLayer& p) {
+  const int64_t numbers = CheckedMul(p.k, p.n);
+  return numbers > kMostFloats ? 48 : numbers > kMostFloats / 4 ? 8 : 4;
+}
 
 // What packing needs to know of an op.
 struct PanelForm {
@@ -152,6 +161,77 @@ std::optional<int32_t> OneZero(const PrepareContext& ctx, const QuantizedLayer& 
   return equal ? std::optional(zeros->front()) : std::nullopt;
 }
 
+// The op's args with the weight as floats [k, n], in whatever layout a kernel asks for.
+class FloatWeightArgs : public ForwardingArgs {
+ public:
+  FloatWeightArgs(const PrepareContext& ctx, const QuantizedLayer& p, const Tensor& scale,
+                  const Tensor* zero)
+      : ForwardingArgs(ctx.args()), p_(p), weight_(ctx.op().Input("Weight")[0]), scale_(scale) {
+    if (zero) zero_ = *zero;
+    id_ = fmt::format("quantized_linear in float {} {} {} {} ", p.k, p.block, p.bits,
+                      ctx.op().Input("Scale")[0]);
+    if (zero) id_ += ctx.op().Input("ZeroPoint")[0];
+  }
+  std::shared_ptr<const Tensor> Packed(const std::string& name,
+                                       const PackedLayout& layout) override {
+    if (name != weight_) return ForwardingArgs::Packed(name, layout);
+    const auto pack = [p = p_, scale = scale_, zero = zero_, layout](const Tensor& plain) {
+      return layout.pack(InFloat(p, plain, scale, zero));
+    };
+    return ForwardingArgs::Packed(name, {id_ + layout.id, pack});
+  }
+
+ private:
+  static Tensor InFloat(const QuantizedLayer& p, const Tensor& plain, const Tensor& scale,
+                        const Tensor& zero) {
+    Tensor made(DType::kFloat32, {p.k, p.n});
+    const int64_t bytes = PackedBytes(p.k, p.bits);
+    for (int64_t j = 0; j < p.n; ++j) {
+      const PackedRow row{static_cast<const uint8_t*>(plain.raw()) + j * bytes, p.bits,
+                          p.IsSigned()};
+      for (int64_t i = 0; i < p.k; ++i) {
+        const int64_t b = i / p.block;
+        const int32_t z = p.zero ? IntegerAt(zero.dtype(), zero.raw(), p.StepAt(p.zero, j, b)) : 0;
+        made.data<float>()[i * p.n + j] =
+            static_cast<float>(row.At(i) - z) * scale.data<float>()[p.StepAt(p.scale, j, b)];
+      }
+    }
+    return made;
+  }
+
+  QuantizedLayer p_;
+  std::string weight_, id_;
+  Tensor scale_, zero_;
+};
+
+// Many rows and a weight that is small also as floats: the product of floats, for which the plan
+// keeps them. Empty if the weight may change, or is large.
+Kernel FloatLayer(const PrepareContext& ctx, const QuantizedLayer& p) {
+  if (p.m <= MostFusedRows(p) || CheckedMul(p.k, p.n) > kMostFloats) return {};
+  const Tensor *scale = ctx.Constant("Scale"), *zero = ctx.Constant("ZeroPoint");
+  if (!scale || (p.zero && !zero)) return {};
+  FloatWeightArgs args(ctx, p, *scale, zero);
+  const PrepareContext in_float(ctx, args);
+  const GemmSpec spec{.m = p.m, .n = p.n, .k = p.k};
+  PackedGemm gemm = MakePackedGemm(in_float, "Weight", spec, {}, static_cast<bool>(p.bias));
+  if (!gemm) {
+    const PackedLayout plain{"plain", [](const Tensor& weight) { return weight; }};
+    const std::shared_ptr<const Tensor> weight = in_float.Packed("Weight", plain);
+    if (!weight) return {};
+    gemm = [spec, weight](Workspace&, const float* a, const float* bias, float* c) {
+      RunGemms({{spec, a, weight->data<float>(), c, {.bias = bias}}});
+    };
+  }
+  return [p, gemm](Workspace& ws) {
+    float* out = ws.Data<float>(p.out);
+    gemm(ws, ws.Data<const float>(p.x), p.bias ? ws.Data<const float>(p.bias) : nullptr, out);
+    if (!p.activation) return;
+    ParallelFor(p.out.numel, 32768, [&](int64_t begin, int64_t end) {
+      p.activation.ApplyFast(out + begin, end - begin);
+    });
+  };
+}
+
 class FastLayer {
  public:
   FastLayer(const PrepareContext& ctx, const QuantizedLayer& p) : p_(p), form_(p) {
@@ -163,7 +243,7 @@ class FastLayer {
     has_zeros_ = !zero;
     weight_ = PackedInput(ctx, "Weight", form_.Id("weight"), WeightPacking(form_));
     scales_ = PackedInput(ctx, "Scale", form_.Id("scales"), ScalePacking(p, form_));
-    if (p.m <= kMostFusedRows) return;
+    if (p.m <= MostFusedRows(p)) return;
     const int64_t fitting = std::max<int64_t>(kBufferFloats / p.k / kPanelColumns, 1);
     columns_ = std::min(p.n, fitting * kPanelColumns);
     buffer_ = ctx.Scratch(DType::kFloat32, {CheckedMul(p.k, columns_)});
@@ -282,6 +362,7 @@ namespace coracle::inline internal {
 Kernel QuantizedLinearFast(const PrepareContext& ctx) {
   const QuantizedLayer p(ctx);
   if (p.x.dtype != DType::kFloat32 || p.out.numel == 0 || p.k == 0) return {};
+  if (Kernel kernel = quantized_linear_fast::FloatLayer(ctx, p)) return kernel;
   const auto layer = std::make_shared<const quantized_linear_fast::FastLayer>(ctx, p);
   return [layer](Workspace& ws) { layer->Run(ws); };
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "coracle/operators/quantize/quantized_linear_simd.cc"
@@ -96,59 +97,106 @@ struct BlockZeros {
   }
 };
 
-// `kShifts`: there is one zero point, and it is not 0; `kZeros`: each block has its own ones.
+// Sums of products for rows of X and the columns of a panel. All loops are inlined folds, so that
+// the sums stay in registers. `kShifts`: there is one zero point, and it is not 0; `kZeros`: each
+// block has its own ones.
 template <class Numbers, int kRows, bool kShifts, bool kZeros>
-void Multiply(const LinearPanels& p, int64_t panel, const float* const* x, float* out) {
-  const PanelTag d;
+class PanelSums {
+ public:
+  static constexpr int kCount = kRows * kVectors;
+
+  HWY_INLINE explicit PanelSums(const Numbers& numbers) : numbers_(numbers) {
+    Unroll<kChains * kCount>([&](auto s) HWY_ATTR { sums_[s] = hn::Zero(PanelTag()); });
+  }
+
+  // Adds the products of a whole group; x + at are its elements of each row.
+  HWY_INLINE void AddGroup(const uint8_t* group, const BlockZeros<kZeros>& zeros,
+                           const float* const* x, int64_t at) {
+    AddAll(group, zeros, x, at, std::make_integer_sequence<int, kPanelGroup>());
+  }
+  // The same for the first `count` numbers of a group.
+  HWY_INLINE void AddPart(const uint8_t* group, const BlockZeros<kZeros>& zeros,
+                          const float* const* x, int64_t at, int64_t count) {
+    AddSome(group, zeros, x, at, count, std::make_integer_sequence<int, kPanelGroup>());
+  }
+  template <int kSum>
+  HWY_INLINE PanelVec Sum() const {
+    PanelVec sum = sums_[kSum];
+    if constexpr (kChains > 1) sum = hn::Add(sum, sums_[kCount + kSum]);
+    if constexpr (kChains > 2)
+      sum = hn::Add(sum, hn::Add(sums_[2 * kCount + kSum], sums_[3 * kCount + kSum]));
+    return sum;
+  }
+
+ private:
   // Enough independent sums for the latency of a multiply-add.
-  constexpr int kChains = kRows * kVectors >= 4 ? 1 : 4 / (kRows * kVectors);
+  static constexpr int kChains = kCount >= 4 ? 1 : 4 / kCount;
+
+  template <int... kAt>
+  HWY_INLINE void AddAll(const uint8_t* group, const BlockZeros<kZeros>& zeros,
+                         const float* const* x, int64_t at, std::integer_sequence<int, kAt...>) {
+    (AddNumber<kAt>(group, zeros, x, at, std::make_integer_sequence<int, kVectors>()), ...);
+  }
+  template <int... kAt>
+  HWY_INLINE void AddSome(const uint8_t* group, const BlockZeros<kZeros>& zeros,
+                          const float* const* x, int64_t at, int64_t count,
+                          std::integer_sequence<int, kAt...>) {
+    ((kAt < count ? AddNumber<kAt>(group, zeros, x, at, std::make_integer_sequence<int, kVectors>())
+                  : void()),
+     ...);
+  }
+  template <int kAt, int... kVector>
+  HWY_INLINE void AddNumber(const uint8_t* group, const BlockZeros<kZeros>& zeros,
+                            const float* const* x, int64_t at,
+                            std::integer_sequence<int, kVector...>) {
+    (AddVector<kAt, kVector>(group, zeros, x, at, std::make_integer_sequence<int, kRows>()), ...);
+  }
+  template <int kAt, int kVector, int... kRow>
+  HWY_INLINE void AddVector(const uint8_t* group, const BlockZeros<kZeros>& zeros,
+                            const float* const* x, int64_t at,
+                            std::integer_sequence<int, kRow...>) {
+    PanelVec w = numbers_.template At<kAt, kShifts>(group, kVector);
+    if constexpr (kZeros) w = hn::Sub(w, zeros.vectors[kVector]);
+    constexpr int kFirst = kAt % kChains * kCount + kVector;
+    ((sums_[kFirst + kRow * kVectors] =
+          hn::MulAdd(w, hn::Set(PanelTag(), x[kRow][at + kAt]), sums_[kFirst + kRow * kVectors])),
+     ...);
+  }
+
+  Numbers numbers_;
+  PanelVec sums_[kChains * kCount];
+};
+
+template <class Numbers, int kRows, bool kShifts, bool kZeros>
+void Multiply(const LinearPanels& p, int64_t panel, const float* const* from, float* out) {
+  using Sums = PanelSums<Numbers, kRows, kShifts, kZeros>;
+  const PanelTag d;
   const Numbers numbers(p.zero);
   const uint8_t* group = p.weights + panel * p.PanelBytes();
-  PanelVec total[kRows][kVectors];
-  for (auto& row : total)
-    for (auto& v : row) v = hn::Zero(d);
+  const float* x[kRows];
+  std::copy_n(from, kRows, x);
+  PanelVec total[Sums::kCount];
+  Unroll<Sums::kCount>([&](auto i) HWY_ATTR { total[i] = hn::Zero(d); });
   for (int64_t b = 0; b < p.blocks; ++b) {
     const int64_t step = (panel * p.blocks + b) * kPanelColumns;
     const BlockZeros<kZeros> zeros(p, step);
-    PanelVec sums[kChains][kRows][kVectors];
-    for (auto& chain : sums)
-      for (auto& row : chain)
-        for (auto& v : row) v = hn::Zero(d);
+    Sums sums(numbers);
     int64_t i = b * p.block;
-    const auto add = [&](auto at) HWY_ATTR {
-      constexpr int kAt = decltype(at)::value;
-      Unroll<kVectors>([&](auto vector) HWY_ATTR {
-        constexpr int kVector = decltype(vector)::value;
-        PanelVec w = numbers.template At<kAt, kShifts>(group, kVector);
-        if constexpr (kZeros) w = hn::Sub(w, zeros.vectors[kVector]);
-        Unroll<kRows>([&](auto row) HWY_ATTR {
-          constexpr int kRow = decltype(row)::value;
-          PanelVec& sum = sums[kAt % kChains][kRow][kVector];
-          sum = hn::MulAdd(w, hn::Set(d, x[kRow][i + kAt]), sum);
-        });
-      });
-    };
     const int64_t end = std::min(i + p.block, p.k);
     for (; i + kPanelGroup <= end; i += kPanelGroup, group += Numbers::kGroupBytes)
-      Unroll<kPanelGroup>(add);
+      sums.AddGroup(group, zeros, x, i);
     if (i < end) {
-      Unroll<kPanelGroup>([&](auto at) HWY_ATTR {
-        if (i + decltype(at)::value < end) add(at);
-      });
+      sums.AddPart(group, zeros, x, i, end - i);
       group += Numbers::kGroupBytes;
     }
-    for (int v = 0; v < kVectors; ++v) {
-      const PanelVec scale = hn::LoadU(d, p.scales + step + v * kPanelLanes);
-      for (int r = 0; r < kRows; ++r) {
-        PanelVec sum = sums[0][r][v];
-        for (int c = 1; c < kChains; ++c) sum = hn::Add(sum, sums[c][r][v]);
-        total[r][v] = hn::MulAdd(sum, scale, total[r][v]);
-      }
-    }
+    Unroll<Sums::kCount>([&](auto s) HWY_ATTR {
+      constexpr int kSum = decltype(s)::value;
+      const PanelVec scale = hn::LoadU(d, p.scales + step + kSum % kVectors * kPanelLanes);
+      total[kSum] = hn::MulAdd(sums.template Sum<kSum>(), scale, total[kSum]);
+    });
   }
-  for (int r = 0; r < kRows; ++r)
-    for (int v = 0; v < kVectors; ++v)
-      hn::StoreU(total[r][v], d, out + r * kPanelColumns + v * kPanelLanes);
+  Unroll<Sums::kCount>(
+      [&](auto i) HWY_ATTR { hn::StoreU(total[i], d, out + decltype(i)::value * kPanelLanes); });
 }
 
 template <class Numbers, int kRows>

@@ -307,6 +307,25 @@ void QuantizedMatrices(OpDraft& d) {
   AddResult(d);
 }
 
+void QuantizedWeight(OpDraft& d) {
+  Restart(d);
+  const bool packed = d.choose.OneIn(2), blocks = d.choose.OneIn(2);
+  d.Set("bits", int32_t{packed ? 4 : 8});
+  d.Set("block_size", int64_t{blocks ? 3 : 0});
+  const DType dtype = d.choose.Of({DType::kInt8, DType::kUInt8});
+  d.inputs.push_back({"X", {d.NewInput(DType::kFloat32, {2, 7})}});
+  d.inputs.push_back({"Weight", {d.NewInput(dtype, {5, packed ? 4 : 7})}});
+  const Shape steps = blocks ? Shape{5, 3} : Shape{5};
+  d.inputs.push_back({"Scale", {d.NewInput(DType::kFloat32, steps)}});
+  if (d.choose.OneIn(2)) d.inputs.push_back({"ZeroPoint", {d.NewInput(dtype, steps)}});
+  if (d.choose.OneIn(2)) d.inputs.push_back({"Bias", {d.NewInput(DType::kFloat32, {5})}});
+}
+
+void PackedIntegers(OpDraft& d) {
+  Restart(d);
+  d.inputs.push_back({"X", {d.NewInput(d.choose.Of({DType::kInt8, DType::kUInt8}), {2, 3})}});
+}
+
 // Two layers of one width.
 void RepeatedLayers(OpDraft& d) {
   for (Slot& slot : d.inputs) {

@@ -29,6 +29,8 @@ void QuantizedTable(OpDraft& d);
 void QuantizedImage(OpDraft& d);
 void QuantizedFilter(OpDraft& d);
 void QuantizedMatrices(OpDraft& d);
+void QuantizedWeight(OpDraft& d);
+void PackedIntegers(OpDraft& d);
 void RepeatedLayers(OpDraft& d);
 void Functors(OpDraft& d);
 void CudnnLstm(OpDraft& d);

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
 namespace coracle::onnx {
 namespace {
@@ -26,14 +25,6 @@ Attention OperandsOf(OpContext& op) {
   return {part(0), part(1), part(2), true};
 }
 
-// [..., rows, columns] with the last two dims swapped.
-Value Transposed(OpContext& op, const Value& x, int rank) {
-  Ints permutation(static_cast<size_t>(rank));
-  std::iota(permutation.begin(), permutation.end(), 0);
-  std::swap(permutation[permutation.size() - 1], permutation[permutation.size() - 2]);
-  return op.Transpose(x, permutation);
-}
-
 // Row i sees the keys up to i + keys - rows; the others become -inf.
 Value Causal(OpContext& op, const Value& scores, int rank, DType dtype) {
   const auto size = [&](int axis) { return op.AsScalar(op.DimsOf(scores, axis, axis + 1)); };
@@ -52,7 +43,7 @@ void ExportAttention(OpContext& op) {
              std::string("it drops elements, as in training. ") + kInferenceOnly);
   const int rank = op.OutShape("Out").rank();
   const Attention a = OperandsOf(op);
-  Value scores = op.Node("MatMul", {a.q, Transposed(op, a.k, rank)});
+  Value scores = op.Node("MatMul", {a.q, op.SwapLast(a.k, rank)});
   scores = op.Node("Mul", {scores, op.Scalar(op.Attr<float>("scale"), dtype)});
   if (op.Has("Mask"))
     scores = op.Node("Add", {scores, op.Cast(op.In("Mask"), op.InType("Mask"), dtype)});
@@ -76,7 +67,7 @@ void ExportMultiheadMatmul(OpContext& op) {
   const Value parts =
       op.Transpose(op.Reshape(sums, {0, 0, 3, heads, w[2] / heads}), {2, 0, 3, 1, 4});
   const auto part = [&](int64_t i) { return op.Node("Gather", {parts, op.Int(i)}); };
-  Value scores = op.Node("MatMul", {part(0), Transposed(op, part(1), 4)});
+  Value scores = op.Node("MatMul", {part(0), op.SwapLast(part(1), 4)});
   scores = op.Node("Mul", {scores, op.Scalar(op.Attr<float>("alpha"), op.InType("Input"))});
   const Value weights =
       op.Node("Softmax", {op.Node("Add", {scores, op.In("BiasQK")})}, {{"axis", -1}});

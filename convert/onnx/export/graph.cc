@@ -190,6 +190,20 @@ Value Graph::AddParameter(const std::string& name, const Tensor& tensor) {
   return name;
 }
 
+Value Graph::AddPacked(const std::string& name, Tensor bytes, int data_type, const Shape& dims) {
+  packed_.push_back(std::move(bytes));
+  const std::string free = FreeName(name);
+  parameters_.push_back({free, &packed_.back(), data_type, dims});
+  return free;
+}
+
+const Parameter* Graph::FindPacked(const Value& value) const {
+  const auto found = std::find_if(parameters_.begin(), parameters_.end(), [&](const Parameter& p) {
+    return p.data_type != 0 && p.name == value;
+  });
+  return found == parameters_.end() ? nullptr : &*found;
+}
+
 Value Graph::Input(const std::string& name, DType dtype, const Shape& shape) {
   const Value value = bodies_.empty() ? name : Temporary(name);
   FillType(value, dtype, shape, bodies_.empty(), current().add_input());
@@ -295,6 +309,9 @@ void Graph::Finish() {
   std::unordered_set<std::string> read;
   for (const auto& [value, name] : final_names_) read.insert(value);  // outputs
   RemoveUnread(model_.mutable_graph(), &read);
+  std::erase_if(parameters_, [&](const Parameter& parameter) {
+    return parameter.data_type != 0 && !read.contains(parameter.name);
+  });
   for (auto named = names_.rbegin(); named != names_.rend(); ++named) {
     const auto& [value, name] = *named;
     if (value[0] != kTemporary || final_names_.count(value) > 0) continue;

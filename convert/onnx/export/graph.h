@@ -7,6 +7,7 @@
 
 #include <concepts>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -54,6 +55,8 @@ using NodeAttrs = std::vector<NodeAttr>;
 struct Parameter {
   std::string name;
   const Tensor* tensor;
+  int data_type = 0;  // of ONNX, whose packed elements are the tensor's bytes; 0: the tensor's type
+  Shape dims = {};    // of packed elements
 };
 
 // The node that made a value.
@@ -78,6 +81,10 @@ class Graph {
   // Equal constants become one value. All constants belong to the outermost graph.
   Value Constant(const Tensor& tensor);
   Value AddParameter(const std::string& name, const Tensor& tensor);
+  // A parameter of a type that Coracle lacks: `bytes` is its raw_data. The graph does not know the
+  // type of the value. Its name begins with `name`.
+  Value AddPacked(const std::string& name, Tensor bytes, int data_type, const Shape& dims);
+  const Parameter* FindPacked(const Value& value) const;  // nullptr if it is no such parameter
   // The operator set of ai.onnx.ml that nodes need; 0: none has been needed.
   void RequireMl(int version) { ml_version_ = version; }
   int ml_version() const { return ml_version_; }
@@ -138,6 +145,7 @@ class Graph {
   std::vector<GraphPtr> bodies_;
   std::vector<std::unordered_set<Value>> made_in_;  // by the depth of bodies
   std::vector<Parameter> parameters_;
+  std::deque<Tensor> packed_;
   std::unordered_map<std::string, Value> constants_;
   std::unordered_map<Value, DType> types_;
   std::unordered_map<Value, Maker> makers_;

@@ -5,16 +5,6 @@
 namespace coracle::onnx {
 namespace {
 
-// Swaps the last two dims.
-Value Transposed(OpContext& op, const Value& value, int rank) {
-  if (rank < 2) return value;
-  Ints permutation;
-  for (int i = 0; i < rank - 2; ++i) permutation.push_back(i);
-  permutation.push_back(rank - 1);
-  permutation.push_back(rank - 2);
-  return op.Transpose(value, permutation);
-}
-
 // ONNX's MatMul treats vectors like Paddle, except that two vectors give a scalar.
 Value Product(OpContext& op, const Value& x, const Value& y, bool vectors) {
   const Value product = op.Node("MatMul", {x, y});
@@ -23,8 +13,8 @@ Value Product(OpContext& op, const Value& x, const Value& y, bool vectors) {
 
 void ExportMatmulV2(OpContext& op) {
   const int rx = op.Rank("X"), ry = op.Rank("Y");
-  const Value x = op.Attr<bool>("trans_x") ? Transposed(op, op.In("X"), rx) : op.In("X");
-  const Value y = op.Attr<bool>("trans_y") ? Transposed(op, op.In("Y"), ry) : op.In("Y");
+  const Value x = op.Attr<bool>("trans_x") ? op.SwapLast(op.In("X"), rx) : op.In("X");
+  const Value y = op.Attr<bool>("trans_y") ? op.SwapLast(op.In("Y"), ry) : op.In("Y");
   op.Out("Out", Product(op, x, y, rx == 1 && ry == 1));
 }
 
@@ -34,8 +24,8 @@ void ExportMatmul(OpContext& op) {
   const bool tx = op.Attr<bool>("transpose_X"), ty = op.Attr<bool>("transpose_Y");
   const int rx = op.Rank("X"), ry = op.Rank("Y");
   op.Require((rx > 1 || !tx) && (ry > 1 || !ty), "a transposed vector has no counterpart");
-  const Value x = tx ? Transposed(op, op.In("X"), rx) : op.In("X");
-  const Value y = ty ? Transposed(op, op.In("Y"), ry) : op.In("Y");
+  const Value x = tx ? op.SwapLast(op.In("X"), rx) : op.In("X");
+  const Value y = ty ? op.SwapLast(op.In("Y"), ry) : op.In("Y");
   Value product = Product(op, x, y, rx == 1 && ry == 1);
   const float alpha = op.Attr<float>("alpha");
   if (alpha != 1) product = op.Node("Mul", {product, op.Scalar(alpha, op.InType("X"))});

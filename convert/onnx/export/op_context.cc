@@ -112,6 +112,15 @@ Value OpContext::Transpose(const Value& value, const Ints& permutation) {
   return value;
 }
 
+Value OpContext::SwapLast(const Value& value, int rank) {
+  if (rank < 2) return value;
+  Ints permutation;
+  for (int i = 0; i < rank - 2; ++i) permutation.push_back(i);
+  permutation.push_back(rank - 1);
+  permutation.push_back(rank - 2);
+  return Transpose(value, permutation);
+}
+
 Value OpContext::Slice(const Value& value, int64_t axis, int64_t start, int64_t end) {
   return Node("Slice", {value, IntList({start}), IntList({end}), IntList({axis})});
 }

@@ -88,6 +88,8 @@ class OpContext {
   Value Unsqueeze(const Value& value, const Ints& axes);
   Value Squeeze(const Value& value, const Ints& axes);
   Value Transpose(const Value& value, const Ints& permutation);
+  // Swaps the last two dims of a value of this rank; a vector stays as it is.
+  Value SwapLast(const Value& value, int rank);
   Value Slice(const Value& value, int64_t axis, int64_t start, int64_t end);
   Value Concat(const Values& values, int64_t axis);
   // The dims of a value as an int64 vector, and some of them: [begin, end).

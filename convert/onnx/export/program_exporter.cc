@@ -138,6 +138,15 @@ Value ProgramExporter::ValueOf(const OpDesc& op, const std::string& name) {
                          Quote(name)));
 }
 
+const Tensor* ProgramExporter::ParameterOf(const OpDesc& op, const std::string& name) const {
+  const VarDesc* var = op.block()->FindVarRecursive(name);
+  const VarValue* held = var && var->persistable() ? parameters_.Find(name) : nullptr;
+  const Tensor* tensor = held ? std::get_if<Tensor>(held) : nullptr;
+  const bool fits =
+      tensor && tensor->dtype() == var->dtype() && tensor->shape().CompatibleWith(var->shape());
+  return fits ? tensor : nullptr;
+}
+
 Value ProgramExporter::AddParameter(const OpDesc& op, const VarDesc& var) {
   const VarValue* held = parameters_.Find(var.name());
   const Tensor* tensor = held ? std::get_if<Tensor>(held) : nullptr;

@@ -35,6 +35,9 @@ class ProgramExporter {
   // The value of a variable at `op`. Throws if it has none.
   Value ValueOf(const OpDesc& op, const std::string& name);
   bool HasValue(const std::string& name) const { return Find(name) != nullptr; }
+  const Value* FindValue(const std::string& name) const { return Find(name); }
+  // The elements of a parameter; nullptr for any other variable.
+  const Tensor* ParameterOf(const OpDesc& op, const std::string& name) const;
   void Bind(const OpDesc& op, const std::string& name, const Value& value);
   // Variables whose value was `before` get another value, which must be computed by now.
   void Rebind(const Value& before, const Value& value);

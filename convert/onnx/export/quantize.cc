@@ -353,6 +353,20 @@ void ExportAffineQuantize(OpContext& op) {
 
 // --- affine_dequantize ---
 
+// Lets the node read a parameter of 4 bits and zero points of its type instead of bytes.
+void UseFourBits(OpContext& op, const Steps& steps, Value* x, Value* zero) {
+  const Value numbers = FourBitsOf(op, *x, op.InShape("X"));
+  if (numbers.empty()) return;
+  Value zeros;
+  if (op.Has("ZeroPoint")) {
+    const Shape& shape = op.InShape(IsVector(op, "Scale") ? "Scale" : "ZeroPoint");
+    zeros = FourBitZeros(op, "ZeroPoint", steps.attrs.empty() ? Shape() : shape);
+    if (zeros.empty()) return;
+  }
+  *x = numbers;
+  *zero = zeros;
+}
+
 Value DequantizeLinear(OpContext& op) {
   const DType from = op.InType("X"), to = op.OutType("Out"), scale = op.InType("Scale");
   const bool sums = from == DType::kInt32 && !op.Has("ZeroPoint");
@@ -369,7 +383,10 @@ Value DequantizeLinear(OpContext& op) {
   const Shape scales = op.InShape("Scale");
   if (zero.empty() && !sums && SizeOf(from) == 1 && scales.IsKnown() && scales.numel() > 1)
     zero = op.Constant(Tensor::Zeros(from, scales));
-  const Value y = op.Node("DequantizeLinear", {op.In("X"), steps.scale, zero}, steps.attrs);
+  Value x = op.In("X");
+  if (op.opset() >= 21 && SizeOf(from) == 1) UseFourBits(op, steps, &x, &zero);
+  const Value y = op.Node("DequantizeLinear", {x, steps.scale, zero}, steps.attrs);
+  op.exporter().graph().SetType(y, dtype);
   return op.Cast(y, dtype, to);
 }
 
@@ -392,6 +409,7 @@ constexpr ExportRow kRows[] = {
     {"affine_dequantize", ExportAffineDequantize, "DequantizeLinear; Cast, Sub, Mul"},
     {"affine_quantize", ExportAffineQuantize,
      "QuantizeLinear; DynamicQuantizeLinear; Div, Round, Add, Where, Min, Cast"},
+    {"dynamic_scale", ExportDynamicScale, "DynamicQuantizeLinear"},
 };
 
 }  // namespace
@@ -408,7 +426,6 @@ std::optional<Centred> CentredOf(OpContext& op, const Value& value) {
   const Value x = integers(difference.empty() ? value : difference[0]);
   const Value zero = difference.empty() ? "" : integers(difference[1]);
   if (x.empty() || zero.empty() != difference.empty()) return std::nullopt;
-    {"dynamic_scale", ExportDynamicScale, "DynamicQuantizeLinear"},
   if (!zero.empty() && GraphOf(op).TypeOf(x) != GraphOf(op).TypeOf(zero)) return std::nullopt;
   return Centred{x, zero};
 }

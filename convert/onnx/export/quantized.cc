@@ -111,19 +111,10 @@ struct Matrices {
   bool vectors() const { return rank_x == 1 && rank_y == 1; }
 };
 
-Value Transposed(OpContext& op, const Value& value, int rank) {
-  if (rank < 2) return value;
-  Ints permutation;
-  for (int i = 0; i < rank - 2; ++i) permutation.push_back(i);
-  permutation.push_back(rank - 1);
-  permutation.push_back(rank - 2);
-  return op.Transpose(value, permutation);
-}
-
 Matrices MatricesOf(OpContext& op) {
   const int rx = op.Rank("X"), ry = op.Rank("Y");
-  return {op.Attr<bool>("trans_x") ? Transposed(op, op.In("X"), rx) : op.In("X"),
-          op.Attr<bool>("trans_y") ? Transposed(op, op.In("Y"), ry) : op.In("Y"), rx, ry};
+  return {op.Attr<bool>("trans_x") ? op.SwapLast(op.In("X"), rx) : op.In("X"),
+          op.Attr<bool>("trans_y") ? op.SwapLast(op.In("Y"), ry) : op.In("Y"), rx, ry};
 }
 
 Value Sums(OpContext& op, const Matrices& m) {

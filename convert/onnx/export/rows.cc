@@ -11,7 +11,7 @@ std::vector<ExportRow> AllRows() {
         MatmulRows(),     ReduceRows(),     ShapeRows(),     SliceRows(),    GatherRows(),
         FillRows(),       InterpRows(),     RnnRows(),       SequenceRows(), LossRows(),
         AttentionRows(),  ControlRows(),    DetectionRows(), TextRows(),     MlRows(),
-        QuantizeRows(),   QuantizedRows()}) {
+        QuantizeRows(),   QuantizedRows(),  WeightOnlyRows()}) {
     all.insert(all.end(), family.begin(), family.end());
   }
   return all;

@@ -30,6 +30,7 @@ ExportRows ControlRows();
 ExportRows DetectionRows();
 ExportRows TextRows();
 ExportRows MlRows();
+ExportRows WeightOnlyRows();
 
 // The rows of all families.
 std::vector<ExportRow> AllRows();

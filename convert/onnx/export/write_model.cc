@@ -24,8 +24,9 @@ std::string_view ElementsOf(const Tensor& tensor) {
 TensorProto Header(const Parameter& parameter) {
   TensorProto proto;
   proto.set_name(parameter.name);
-  proto.set_data_type(ToDataType(parameter.tensor->dtype()));
-  for (int64_t dim : parameter.tensor->shape()) proto.add_dims(dim);
+  const bool packed = parameter.data_type != 0;
+  proto.set_data_type(packed ? parameter.data_type : ToDataType(parameter.tensor->dtype()));
+  for (int64_t dim : packed ? parameter.dims : parameter.tensor->shape()) proto.add_dims(dim);
   return proto;
 }
 

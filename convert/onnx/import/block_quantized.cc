@@ -93,16 +93,14 @@ std::vector<float> PackedZeros(NodeContext& node, const Weights& w) {
   return zeros;
 }
 
-// B minus the zero points that are known, [rows, blocks, block].
-Tensor Levels(NodeContext& node, const Weights& w, const std::vector<float>& zeros) {
+// B as floats, [rows, blocks, block].
+Tensor Levels(NodeContext& node, const Weights& w) {
   const int64_t length = w.block * w.bits / 8;
   const PackedRows packed(BytesOf(node, 1, w.rows * w.blocks * length, "B"), length, w.bits);
   Tensor levels(DType::kFloat32, {w.rows, w.blocks, w.block});
   float* to = levels.data<float>();
-  for (int64_t row = 0; row < w.rows * w.blocks; ++row) {
-    const float zero = zeros.empty() ? 0.0f : zeros[static_cast<size_t>(row)];
-    for (int64_t i = 0; i < w.block; ++i) *to++ = static_cast<float>(packed.At(row, i)) - zero;
-  }
+  for (int64_t row = 0; row < w.rows * w.blocks; ++row)
+    for (int64_t i = 0; i < w.block; ++i) *to++ = static_cast<float>(packed.At(row, i));
   return levels;
 }
 
@@ -115,29 +113,54 @@ Variable OfBlocks(NodeContext& node, size_t i, const Weights& w, const char* wha
   return node.Reshape(node.Cast(node.In(i), DType::kFloat32), {w.rows, w.blocks, 1});
 }
 
-// The weights [rows, columns]: a constant, unless scales or zero points are not.
-Variable Dequantized(NodeContext& node, const Weights& w) {
-  // First of all, the file must hold as much as the attributes say.
-  BytesOf(node, 1, w.rows * w.blocks * (w.block * w.bits / 8), "B");
-  const std::vector<float> zeros = PackedZeros(node, w);
-  Tensor levels = Levels(node, w, zeros);
-  const Tensor* scales = node.Constant(2);
-  if (!zeros.empty() && scales && scales->numel() == w.rows * w.blocks) {
-    const Tensor wide = scales->Cast(DType::kFloat32);
-    Tensor result(DType::kFloat32, {w.rows, w.columns});
-    for (int64_t row = 0; row < w.rows; ++row) {
-      for (int64_t i = 0; i < w.columns; ++i) {
-        const int64_t block = row * w.blocks + i / w.block;
-        result.data<float>()[row * w.columns + i] =
-            levels.data<float>()[block * w.block + i % w.block] * wide.data<float>()[block];
-      }
-    }
-    return node.ConstantVar(result);
+// Rows of B without the bytes that fill up the last block. Numbers of 2 bits become bytes.
+Tensor RowsOfB(NodeContext& node, const Weights& w) {
+  const int64_t held = w.blocks * (w.block * w.bits / 8);
+  const uint8_t* from = BytesOf(node, 1, w.rows * held, "B");
+  const PackedRows packed(from, held, w.bits);
+  const int64_t bytes = w.bits == 4 ? (w.columns + 1) / 2 : w.columns;
+  Tensor rows(DType::kUInt8, {w.rows, bytes});
+  for (int64_t row = 0; row < w.rows; ++row) {
+    uint8_t* to = rows.data<uint8_t>() + row * bytes;
+    for (int64_t i = 0; i < bytes; ++i)
+      to[i] = w.bits == 4 ? from[row * held + i] : packed.At(row, i);
   }
-  Variable x = node.ConstantVar(levels);
-  if (zeros.empty()) x = x - OfBlocks(node, 3, w, "zero_points");
+  return rows;
+}
+
+// Scales [rows, blocks] of float32: a constant if they are.
+Variable ScalesOf(NodeContext& node, const Weights& w) {
+  const Tensor* scales = node.Constant(2);
+  const Shape shape = {w.rows, w.blocks};
+  if (scales && scales->numel() == w.rows * w.blocks)
+    return node.ConstantVar(scales->Cast(DType::kFloat32).Reshaped(shape).Clone());
+  return node.Reshape(OfBlocks(node, 2, w, "scales"), shape.ToVector());
+}
+
+// The op quantized_linear, for zero points that are integers.
+Variable LayerOf(NodeContext& node, const Weights& w, const Variable& a,
+                 const std::vector<float>& zeros) {
+  Tensor each(DType::kUInt8, node.HasInput(3) ? Shape{w.rows, w.blocks} : Shape{1});
+  for (int64_t i = 0; i < each.numel(); ++i)
+    each.data<uint8_t>()[i] = static_cast<uint8_t>(zeros[static_cast<size_t>(i)]);
+  SlotList inputs = {{"X", {a.name()}},
+                     {"Weight", {node.ConstantVar(RowsOfB(node, w)).name()}},
+                     {"Scale", {ScalesOf(node, w).name()}},
+                     {"ZeroPoint", {node.ConstantVar(each).name()}}};
+  if (node.HasInput(5)) inputs.push_back({"Bias", {node.Cast(node.In(5), DType::kFloat32).name()}});
+  return node.Make("quantized_linear", std::move(inputs),
+                   {{"bits", static_cast<int32_t>(w.bits == 4 ? 4 : 8)}, {"block_size", w.block}});
+}
+
+// The product for zero points that are floats, or that only a run knows.
+Variable ProductOf(NodeContext& node, const Weights& w, const Variable& a) {
+  Variable x = node.ConstantVar(Levels(node, w));
+  x = x - OfBlocks(node, 3, w, "zero_points");
   x = node.Reshape(x * OfBlocks(node, 2, w, "scales"), {w.rows, w.blocks * w.block});
-  return w.columns == w.blocks * w.block ? x : SliceOf(node, x, 1, 0, w.columns);
+  if (w.columns != w.blocks * w.block) x = SliceOf(node, x, 1, 0, w.columns);
+  const Variable y =
+      node.Make("matmul_v2", {{"X", {a.name()}}, {"Y", {x.name()}}}, {{"trans_y", true}});
+  return node.HasInput(5) ? y + node.Cast(node.In(5), DType::kFloat32) : y;
 }
 
 // Inputs A, B in bits, scales, zero points, an order of the columns, a bias.
@@ -149,10 +172,11 @@ void ImportMatMulNBits(NodeContext& node) {
         "longer supports it)");
   }
   node.Require(node.rank(0) >= 1, "A must have a dimension");
-  const Variable a = node.Cast(node.In(0), DType::kFloat32), weights = Dequantized(node, w);
-  Variable y =
-      node.Make("matmul_v2", {{"X", {a.name()}}, {"Y", {weights.name()}}}, {{"trans_y", true}});
-  if (node.HasInput(5)) y = y + node.Cast(node.In(5), DType::kFloat32);
+  const Variable a = node.Cast(node.In(0), DType::kFloat32);
+  // First of all, the file must hold as much as the attributes say.
+  BytesOf(node, 1, w.rows * w.blocks * (w.block * w.bits / 8), "B");
+  const std::vector<float> zeros = PackedZeros(node, w);
+  const Variable y = zeros.empty() ? ProductOf(node, w, a) : LayerOf(node, w, a, zeros);
   node.Set(0, node.Cast(y, node.dtype(0)));
 }
 
@@ -290,7 +314,7 @@ void AddBlockQuantizedImporters(NodeImporters& importers) {
                  .since = 1,
                  .takes = "f1+ i f T? i? f1?",
                  .import = ImportMatMulNBits,
-                 .maps_to = "matmul_v2 with a constant",
+                 .maps_to = "quantized_linear; matmul_v2",
                  .composed = true,
                  .domain = "com.microsoft"});
   importers.Add({.op_type = "GatherBlockQuantized",

@@ -61,6 +61,8 @@ struct ImportState {
 
   // The variable that holds a constant, created if it does not exist.
   Variable VarOf(Value& value, const std::string& name);
+  // Makes `var` a parameter of numbers with 2 or 4 bits; returns the variable of the numbers.
+  Variable VarOfPacked(VarDesc& var, const Tensor& numbers, int bits);
 };
 
 using Opsets = std::map<std::string, int64_t>;  // by domain

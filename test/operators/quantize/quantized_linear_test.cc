@@ -144,7 +144,7 @@ TEST(QuantizedLinear, EveryNumberOfRows) {
 TEST(QuantizedLinear, LargerThanTheBuffer) {
   Draw draw(9);
   for (const int32_t bits : {4, 8}) {
-    Case c = Drawn(draw, 34, 70, 1 << 15, bits);
+    Case c = Drawn(draw, 50, 130, 1 << 15, bits);
     c.activation = "";
     c.Check(fmt::format("{} bits", bits));
   }
