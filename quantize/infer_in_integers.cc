@@ -30,10 +30,132 @@ double ValueOf(const Tensor& tensor, int64_t i) {
   return static_cast<double>(tensor.span<float>()[static_cast<size_t>(i)]);
 }
 
+void RequireFinite(double value, const std::string& name) {
+  if (std::isfinite(value)) return;
+  throw Error(ErrorCode::kOutOfRange,
+              fmt::format("{} is {:g}: only finite numbers can be quantised", Quote(name), value));
+}
+
+// The largest integer of an op that rounds.
+int64_t MostOf(const OpDesc& op) {
+  const auto bits = op.GetAttr<int32_t>("bit_length", 8);
+  if (bits < 2 || bits > 8) {
+    ThrowInvalid(fmt::format("{} is rounded to {} bits: integers have 2 to 8 bits here",
+                             Quote(op.Input("X")[0]), bits));
+  }
+  return (int64_t{1} << (bits - 1)) - 1;
+}
+
+// The trained values of parameters, ranges and steps.
+class TrainedValues {
+ public:
+  TrainedValues(const BlockDesc& root, const Scope& values) : root_(root), values_(values) {}
+
+  // In float32, also if the parameter has 16 bits; nullopt for a variable that is no parameter.
+  std::optional<Tensor> Find(const std::string& name) const {
+    const VarDesc* var = root_.FindVar(name);
+    const VarValue* value = var && var->persistable() ? values_.Find(name) : nullptr;
+    const Tensor* tensor = value ? std::get_if<Tensor>(value) : nullptr;
+    if (!tensor || !IsFloating(tensor->dtype())) return std::nullopt;
+    return tensor->dtype() == DType::kFloat32 ? *tensor : tensor->Cast(DType::kFloat32);
+  }
+  // Throws kNotFound for a missing one.
+  Tensor Get(const std::string& name) const {
+    if (std::optional<Tensor> value = Find(name)) return *value;
+    throw Error(
+        ErrorCode::kNotFound,
+        fmt::format("the trained values lack {}, a range or a step of quantisation", Quote(name)));
+  }
+  // Throws kOutOfRange unless it is finite.
+  double Number(const std::string& name) const {
+    const double value = ValueOf(Get(name), 0);
+    RequireFinite(value, name);
+    return value;
+  }
+
+ private:
+  const BlockDesc& root_;
+  const Scope& values_;
+};
+
+// How the op rounds an activation.
+Rounding RoundingOf(const OpDesc& op, const TrainedValues& values) {
+  const int64_t most = MostOf(op);
+  if (FakeKindOf(op) == FakeKind::kLearned) {
+    const double step = values.Number(op.Input("Step")[0]);
+    return {static_cast<float>(std::max(step, 1e-8)), -most - 1, most};
+  }
+  const double range = values.Number(op.Input("InScale")[0]);
+  const auto scale = static_cast<float>(range / static_cast<double>(most));
+  return {range > 1e-30 ? scale : kScaleOfZeros, -most, most};
+}
+
+struct RoundedWeight {
+  Tensor integers, scales;
+  int axis;  // -1: one scale
+};
+
+// For each channel: the learned step, or the largest absolute value.
+std::vector<double> SizesOf(const OpDesc& op, const TrainedValues& values, const Tensor& weight,
+                            int64_t inner, int64_t channels) {
+  std::vector<double> sizes(static_cast<size_t>(channels));
+  if (FakeKindOf(op) == FakeKind::kLearned) {
+    const std::string& name = op.Input("Step")[0];
+    const Tensor steps = values.Get(name);
+    for (int64_t c = 0; c < channels; ++c) {
+      RequireFinite(ValueOf(steps, c), name);
+      sizes[static_cast<size_t>(c)] = std::max(ValueOf(steps, c), 1e-8);
+    }
+    return sizes;
+  }
+  const std::span<const float> w = weight.span<float>();
+  for (size_t i = 0; i < w.size(); ++i) {
+    double& largest = sizes[i / static_cast<size_t>(inner) % sizes.size()];
+    largest = std::max(largest, static_cast<double>(std::abs(w[i])));
+  }
+  return sizes;
+}
+
+// As the kernels round: learned steps have one more integer, and halves to even.
+RoundedWeight RoundWeightOf(const OpDesc& op, const TrainedValues& values, const Tensor& weight) {
+  const auto most = static_cast<double>(MostOf(op));
+  const FakeKind kind = FakeKindOf(op);
+  const bool learned = kind == FakeKind::kLearned;
+  const int axis =
+      kind == FakeKind::kTensor ? -1 : op.GetAttr<int32_t>("quant_axis", learned ? -1 : 0);
+  const Shape& shape = weight.shape();
+  const int64_t channels = axis < 0 ? 1 : shape[axis];
+  const int64_t inner = axis < 0 ? weight.numel() : shape.Product(axis + 1, shape.rank());
+  for (const float value : weight.span<float>())
+    RequireFinite(static_cast<double>(value), op.Input("X")[0]);
+  const std::vector<double> sizes = SizesOf(op, values, weight, inner, channels);
+  RoundedWeight made{Tensor(DType::kInt8, shape), Tensor(DType::kFloat32, {channels}), axis};
+  const std::span<const float> w = weight.span<float>();
+  int8_t* to = made.integers.data<int8_t>();
+  for (size_t i = 0; i < w.size(); ++i) {
+    const double size = sizes[i / static_cast<size_t>(inner) % sizes.size()];
+    const auto value = static_cast<double>(w[i]);
+    double q = 0;
+    if (learned)
+      q = std::clamp(std::nearbyint(value / size), -most - 1, most);
+    else if (size > 1e-30)
+      q = std::round(most * value / size);
+    to[i] = static_cast<int8_t>(q);
+  }
+  float* scales = made.scales.data<float>();
+  for (size_t c = 0; c < sizes.size(); ++c)
+    scales[c] = sizes[c] <= 1e-30 ? 1 : static_cast<float>(sizes[c] / (learned ? 1 : most));
+  return made;
+}
+
 class IntegerWriter {
  public:
   IntegerWriter(ProgramDesc& program, Scope& values, const OpRegistry& ops)
-      : program_(program), root_(program.Root()), values_(values), writer_(root_, ops) {}
+      : program_(program),
+        root_(program.Root()),
+        values_(values),
+        trained_(root_, values),
+        writer_(root_, ops) {}
 
   // Returns the number of ops that rounded.
   int Run() {
@@ -54,77 +176,21 @@ class IntegerWriter {
   }
 
  private:
-  const Tensor* Value(const std::string& name) const {
-    const VarDesc* var = root_.FindVar(name);
-    if (!var || !var->persistable()) return nullptr;
-    const VarValue* value = values_.Find(name);
-    return value ? std::get_if<Tensor>(value) : nullptr;
-  }
-  // The value of a parameter, also if it has 16 bits.
-  std::optional<Tensor> FloatValue(const std::string& name) const {
-    const Tensor* value = Value(name);
-    if (!value || !IsFloating(value->dtype())) return std::nullopt;
-    return value->dtype() == DType::kFloat32 ? *value : value->Cast(DType::kFloat32);
-  }
-  Tensor Required(const std::string& name) const {
-    if (std::optional<Tensor> value = FloatValue(name)) return *value;
-    throw Error(
-        ErrorCode::kNotFound,
-        fmt::format("the trained values lack {}, a range or a step of quantisation", Quote(name)));
-  }
-
   // Writes integers in place of an op that rounds. Returns false for other ops, and for those with
   // a scale that each run computes.
   bool Write(const OpDesc& op) {
     const FakeKind kind = FakeKindOf(op);
     if (kind == FakeKind::kNone) return false;
     const std::string &x = op.Input("X")[0], &out = op.Output("Out")[0];
-    if (const std::optional<Tensor> weight = FloatValue(x)) {
+    if (const std::optional<Tensor> weight = trained_.Find(x)) {
       if (kind == FakeKind::kAverage) return false;
       WriteWeight(op, x, out, *weight);
       return true;
     }
-    if (kind == FakeKind::kAverage) {
-      WritePair(x, out, OfRange(op));
-      return true;
-    }
-    if (kind != FakeKind::kLearned || op.GetAttr<int32_t>("quant_axis", -1) >= 0) return false;
-    WritePair(x, out, OfStep(op));
+    const bool learned = kind == FakeKind::kLearned && op.GetAttr<int32_t>("quant_axis", -1) < 0;
+    if (!learned && kind != FakeKind::kAverage) return false;
+    WritePair(x, out, RoundingOf(op, trained_));
     return true;
-  }
-
-  static int64_t Most(const OpDesc& op) {
-    return (int64_t{1} << (op.GetAttr<int32_t>("bit_length", 8) - 1)) - 1;
-  }
-  static void RequireBits(const OpDesc& op) {
-    const auto bits = op.GetAttr<int32_t>("bit_length", 8);
-    if (bits >= 2 && bits <= 8) return;
-    ThrowInvalid(fmt::format("{} is rounded to {} bits: integers have 2 to 8 bits here",
-                             Quote(op.Input("X")[0]), bits));
-  }
-  static void RequireFinite(double value, const std::string& name) {
-    if (std::isfinite(value)) return;
-    throw Error(
-        ErrorCode::kOutOfRange,
-        fmt::format("{} is {:g}: only finite numbers can be quantised", Quote(name), value));
-  }
-
-  Rounding OfRange(const OpDesc& op) const {
-    RequireBits(op);
-    const std::string& name = op.Input("InScale")[0];
-    const double range = ValueOf(Required(name), 0);
-    RequireFinite(range, name);
-    const int64_t most = Most(op);
-    const auto scale = static_cast<float>(range / static_cast<double>(most));
-    return {range > 1e-30 ? scale : kScaleOfZeros, -most, most};
-  }
-  Rounding OfStep(const OpDesc& op) const {
-    RequireBits(op);
-    const std::string& name = op.Input("Step")[0];
-    const double step = ValueOf(Required(name), 0);
-    RequireFinite(step, name);
-    const int64_t most = Most(op);
-    return {static_cast<float>(std::max(step, 1e-8)), -most - 1, most};
   }
 
   std::string AddParameter(const std::string& prefix, Tensor value) {
@@ -171,75 +237,21 @@ class IntegerWriter {
     renamed_[from] = out;
   }
 
-  // For each channel: the learned step, or the largest absolute value.
-  std::vector<double> SizesOf(const OpDesc& op, const Tensor& weight, int64_t inner,
-                              int64_t channels) const {
-    std::vector<double> sizes(static_cast<size_t>(channels));
-    if (FakeKindOf(op) == FakeKind::kLearned) {
-      const std::string& name = op.Input("Step")[0];
-      const Tensor steps = Required(name);
-      for (int64_t c = 0; c < channels; ++c) {
-        RequireFinite(ValueOf(steps, c), name);
-        sizes[static_cast<size_t>(c)] = std::max(ValueOf(steps, c), 1e-8);
-      }
-      return sizes;
-    }
-    const std::span<const float> w = weight.span<float>();
-    for (size_t i = 0; i < w.size(); ++i) {
-      double& largest = sizes[i / static_cast<size_t>(inner) % sizes.size()];
-      largest = std::max(largest, static_cast<double>(std::abs(w[i])));
-    }
-    return sizes;
-  }
-
   void WriteWeight(const OpDesc& op, const std::string& name, const std::string& out,
                    const Tensor& weight) {
-    RequireBits(op);
-    const FakeKind kind = FakeKindOf(op);
-    const int axis = kind == FakeKind::kTensor
-                         ? -1
-                         : op.GetAttr<int32_t>("quant_axis", kind == FakeKind::kLearned ? -1 : 0);
-    const Shape& shape = weight.shape();
-    const int64_t channels = axis < 0 ? 1 : shape[axis];
-    const int64_t inner = axis < 0 ? std::max<int64_t>(weight.numel(), 1)
-                                   : std::max<int64_t>(shape.Product(axis + 1, shape.rank()), 1);
-    for (const float value : weight.span<float>()) RequireFinite(static_cast<double>(value), name);
-    const std::vector<double> sizes = SizesOf(op, weight, inner, channels);
-    Tensor integers(DType::kInt8, shape), scales(DType::kFloat32, {channels});
-    const auto most = static_cast<double>(Most(op));
-    RoundWeight(kind, most, weight, sizes, inner, &integers);
-    const double divisor = kind == FakeKind::kLearned ? 1 : most;
-    float* to = scales.data<float>();
-    for (size_t c = 0; c < sizes.size(); ++c)
-      to[c] = sizes[c] <= 1e-30 ? 1 : static_cast<float>(sizes[c] / divisor);
-    const std::string suffix = Most(op) <= 7 ? "@INT4" : "@INT8";
-    const std::string q = AddParameter(name + suffix, std::move(integers));
-    const std::string scale = AddParameter(name + suffix + "@SCALE", std::move(scales));
+    RoundedWeight made = RoundWeightOf(op, trained_, weight);
+    const std::string suffix = MostOf(op) <= 7 ? "@INT4" : "@INT8";
+    const std::string q = AddParameter(name + suffix, std::move(made.integers));
+    const std::string scale = AddParameter(name + suffix + "@SCALE", std::move(made.scales));
     AttrList attrs;
-    if (axis >= 0) attrs.push_back({"axis", axis});
+    if (made.axis >= 0) attrs.push_back({"axis", made.axis});
     writer_.Into(out, "affine_dequantize", {{"X", {q}}, {"Scale", {scale}}}, attrs);
-  }
-
-  // As the kernels round: learned steps have one more integer, and halves to even.
-  static void RoundWeight(FakeKind kind, double most, const Tensor& weight,
-                          const std::vector<double>& sizes, int64_t inner, Tensor* integers) {
-    const std::span<const float> w = weight.span<float>();
-    int8_t* to = integers->data<int8_t>();
-    for (size_t i = 0; i < w.size(); ++i) {
-      const double size = sizes[i / static_cast<size_t>(inner) % sizes.size()];
-      const auto value = static_cast<double>(w[i]);
-      double q = 0;
-      if (kind == FakeKind::kLearned)
-        q = std::clamp(std::nearbyint(value / size), -most - 1, most);
-      else if (size > 1e-30)
-        q = std::round(most * value / size);
-      to[i] = static_cast<int8_t>(q);
-    }
   }
 
   ProgramDesc& program_;
   BlockDesc& root_;
   Scope& values_;
+  TrainedValues trained_;
   Writer writer_;
   int count_ = 0;
   std::map<std::string, std::string> pairs_;  // its scale, by the result of a pair

@@ -141,42 +141,21 @@ class TrainingProducts {
   size_t candidates_ = 0;
 };
 
-// Writes the ops into the program.
-class RoundingWriter {
+// What is rounded for the products, and which ops read it.
+class RoundedSources {
  public:
-  RoundingWriter(ProgramDesc& main, ProgramDesc& startup, const QuantizeTrainingOptions& options,
-                 const OpRegistry& ops, const std::vector<RoundedProduct>& products)
-      : main_(main),
-        startup_(startup),
-        root_(main.Root()),
-        options_(options),
-        products_(products),
-        writer_(root_, ops) {}
+  RoundedSources(const BlockDesc& root, const std::vector<RoundedProduct>& products) : root_(root) {
+    for (const RoundedProduct& product : products) data_readers_[product.data].insert(product.op);
+    for (const RoundedProduct& product : products) AddSource(product);
+    for (size_t i = 0; i < root.NumOps(); ++i) FindSums(i);
+  }
 
-  QuantizeTrainingReport Run() {
-    for (const RoundedProduct& product : products_) {
-      report_.products.push_back(root_.op(product.op).FirstOutput());
-      by_op_[product.op] = &product;
-      data_readers_[product.data].insert(product.op);
-    }
-    for (const RoundedProduct& product : products_) AddSource(product);
-    const size_t count = root_.NumOps();
-    for (size_t i = 0; i < count; ++i) FindSums(i);
-    std::vector<std::unique_ptr<OpDesc>> old = root_.ReleaseOps();
-    NameSet written;
-    for (const auto& op : old)
-      op->ForEachOutput([&](const std::string& name) { written.insert(name); });
-    for (const std::string& source : sources_)
-      if (!written.count(source)) RoundActivation(source);
-    for (size_t i = 0; i < old.size(); ++i) {
-      Rename(i, *old[i]);
-      std::vector<std::string> outputs;
-      old[i]->ForEachOutput([&](const std::string& name) { outputs.push_back(name); });
-      root_.AppendOp(std::move(old[i]));
-      for (const std::string& name : outputs)
-        if (sources_.count(name) && !rounded_.count(name)) RoundActivation(name);
-    }
-    return std::move(report_);
+  const std::set<std::string>& names() const { return sources_; }
+  // The variables whose rounded values the op reads.
+  const NameSet& ReadBy(size_t op) const {
+    static const NameSet none;
+    const auto found = reads_rounded_.find(op);
+    return found == reads_rounded_.end() ? none : found->second;
   }
 
  private:
@@ -192,7 +171,7 @@ class RoundingWriter {
     sources_.insert(source);
   }
   const OpDesc* MoveBefore(const std::string& name) const {
-    const VarUses uses = std::as_const(root_).Uses(name);
+    const VarUses uses = root_.Uses(name);
     if (uses.writers.size() != 1) return nullptr;
     const OpDesc& move = *uses.writers[0];
     if (KindOf(move) != QuantKind::kMove) return nullptr;
@@ -200,12 +179,11 @@ class RoundingWriter {
     if (data.size() != 1 || moved.size() != 1 || moved[0] != name) return nullptr;
     const VarDesc* from = root_.FindVar(data[0]);
     const bool simple = from && from->dtype() == DType::kFloat32 && !from->persistable() &&
-                        std::as_const(root_).Uses(data[0]).writers.size() <= 1;
+                        root_.Uses(data[0]).writers.size() <= 1;
     if (!simple) return nullptr;
     for (const OpDesc* reader : uses.readers) {
       const size_t at = root_.IndexOf(*reader);
-      const bool reads = by_op_.count(at) > 0 && data_readers_.count(name) > 0 &&
-                         data_readers_.at(name).count(at) > 0;
+      const bool reads = data_readers_.count(name) > 0 && data_readers_.at(name).count(at) > 0;
       const bool moves = reads_rounded_.count(at) > 0;
       if (!reads && !moves && !IsSum(*reader)) return nullptr;
     }
@@ -220,6 +198,48 @@ class RoundingWriter {
       if (sources_.count(name)) reads_rounded_[i].insert(name);
   }
 
+  const BlockDesc& root_;
+  std::map<std::string, std::set<size_t>> data_readers_;
+  std::map<size_t, NameSet> reads_rounded_;
+  std::set<std::string> sources_;
+};
+
+// Writes the ops into the program.
+class RoundingWriter {
+ public:
+  RoundingWriter(ProgramDesc& main, ProgramDesc& startup, const QuantizeTrainingOptions& options,
+                 const OpRegistry& ops, const std::vector<RoundedProduct>& products)
+      : main_(main),
+        startup_(startup),
+        root_(main.Root()),
+        options_(options),
+        products_(products),
+        sources_(root_, products),
+        writer_(root_, ops) {}
+
+  QuantizeTrainingReport Run() {
+    for (const RoundedProduct& product : products_) {
+      report_.products.push_back(root_.op(product.op).FirstOutput());
+      by_op_[product.op] = &product;
+    }
+    std::vector<std::unique_ptr<OpDesc>> old = root_.ReleaseOps();
+    NameSet written;
+    for (const auto& op : old)
+      op->ForEachOutput([&](const std::string& name) { written.insert(name); });
+    for (const std::string& source : sources_.names())
+      if (!written.count(source)) RoundActivation(source);
+    for (size_t i = 0; i < old.size(); ++i) {
+      Rename(i, *old[i]);
+      std::vector<std::string> outputs;
+      old[i]->ForEachOutput([&](const std::string& name) { outputs.push_back(name); });
+      root_.AppendOp(std::move(old[i]));
+      for (const std::string& name : outputs)
+        if (sources_.names().count(name) && !rounded_.count(name)) RoundActivation(name);
+    }
+    return std::move(report_);
+  }
+
+ private:
   void Rename(size_t i, OpDesc& op) {
     const auto product = by_op_.find(i);
     if (product != by_op_.end()) {
@@ -227,10 +247,10 @@ class RoundingWriter {
       const std::string rounded = RoundedWeight(p);
       op.SetInput(p.weight_slot, {rounded});
     }
-    const auto reads = reads_rounded_.find(i);
-    if (reads == reads_rounded_.end()) return;
+    const NameSet& reads = sources_.ReadBy(i);
+    if (reads.empty()) return;
     op.RenameInputs([&](const std::string& name) {
-      return reads->second.count(name) && rounded_.count(name) ? rounded_.at(name) : name;
+      return reads.count(name) && rounded_.count(name) ? rounded_.at(name) : name;
     });
   }
 
@@ -306,12 +326,10 @@ class RoundingWriter {
   BlockDesc& root_;
   const QuantizeTrainingOptions& options_;
   const std::vector<RoundedProduct>& products_;
+  const RoundedSources sources_;
   Writer writer_;
   QuantizeTrainingReport report_;
   std::map<size_t, const RoundedProduct*> by_op_;
-  std::map<std::string, std::set<size_t>> data_readers_;
-  std::map<size_t, NameSet> reads_rounded_;
-  std::set<std::string> sources_;
   std::map<std::string, std::string> rounded_;
   std::map<std::pair<std::string, int>, std::string> weights_;
 };

@@ -300,7 +300,8 @@ struct Training {
 Training TrainingOf(bool quantize, bool learned = false) {
   BuiltModel model = ParseModelText(kLoss, "text");
   if (quantize) QuantizeForTraining(model.main, model.startup, {.learned_step = learned});
-  Momentum(MomentumOptions{.learning_rate = 0.1, .momentum = 0.9}).Minimize(Variable::Of(model.main.Root(), "loss"), model.startup);
+  Momentum(MomentumOptions{.learning_rate = 0.1, .momentum = 0.9})
+      .Minimize(Variable::Of(model.main.Root(), "loss"), model.startup);
   Training training;
   training.main = std::move(model.main);
   Executor().Run(model.startup, training.scope, {}, {});

@@ -78,6 +78,7 @@ TEST(QuantizeJob, IntegersHaveTheMetricsOfTraining) {
     JobConfig job = Job();
     job.quantize->options.learned_step = learned;
     job.output_dir = dir / "run";
+    if (learned) job.training.average = ExponentialMovingAverageOptions{.decay = 0.5};
     const TrainResult result = RunJob(job);
     ASSERT_EQ(result.int8_values.size(), 2u);
     EXPECT_EQ(result.int8_values[0].name, "loss");

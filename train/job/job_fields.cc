@@ -377,8 +377,7 @@ Fields<QuantizeConfig> QuantizeFields() {
            RangeFrom(1), kNoDefault, Example{"freeze_step: 2000"})
       .Rule([](O& quantize, const FieldPlaces& given) {
         if (quantize.options.learned_step && quantize.start_step == 0) {
-          given.Fail("learned_step",
-                     "needs start_step: the steps before give ranges, from which it begins");
+          given.Fail("learned_step", "needs start_step, before which ranges are observed");
         }
         if (quantize.freeze_step > 0 && quantize.freeze_step <= quantize.start_step)
           given.Fail("freeze_step", "must be larger than start_step");

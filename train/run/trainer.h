@@ -80,8 +80,8 @@ struct TrainResult {
   // first test set.
   std::string int8_model_path, int8_eval_path;
   std::vector<NamedValue> int8_values;
-  std::string snapshot_path;                       // the last snapshot
-  std::string profile;                             // the table, if compile.profile
+  std::string snapshot_path;  // the last snapshot
+  std::string profile;        // the table, if compile.profile
 };
 
 // Throws Error for any problem of the job, its model, data or snapshot. Also throws if the loss or
