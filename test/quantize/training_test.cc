@@ -378,8 +378,7 @@ TEST(ProgramOfPhase, FreezeKeepsRangesAndStatistics) {
   EXPECT_TRUE(BitEqual(before.at(mean), t.scope.Get(mean)));
   EXPECT_TRUE(BitEqual(before.at(variance), t.scope.Get(variance)));
   EXPECT_FALSE(BitEqual(before.at("conv2d_0.w_0"), t.scope.Get("conv2d_0.w_0")));
-  // dgain[c] = sum dn (c - mean) / sqrt(variance + eps), with dn through relu and the weights of
-  // fc.
+  // dgain[c] = sum dn (c - mean) / sqrt(variance + eps), with dn through relu and fc.
   const auto c = out[0].span<float>();
   const float dy = out[1].span<float>()[0];
   const auto w = before.at("fc_0.w_0").span<float>();

@@ -30,8 +30,7 @@ void WritePrograms(const JobConfig& config, const Programs& programs, const Data
                    const OpRegistry& ops, TrainResult* result);
 
 // Writes eval.pdmodel and, if the job deploys a model, model.pdmodel, with the values
-// of result->scope. A job that quantises also writes them in integers, eval_int8.pdmodel and
-// model_int8.pdmodel.
+// of result->scope. A job that quantises writes eval_int8.pdmodel and model_int8.pdmodel, too.
 void WriteModels(const JobConfig& config, const Programs& programs, const OpRegistry& ops,
                  TrainResult* result);
 

@@ -25,8 +25,7 @@ void ReportNonFinite(const JobConfig& config, const EvaluationRecord& record, Re
   }
 }
 
-// Whether evaluations do not measure yet what the job trains: those in floating point of a job that
-// quantises.
+// Whether the evaluation computes in floating point although the job will quantise.
 bool InFloat(const JobConfig& config, const TrainState& state) {
   return config.quantize && config.quantize->EvaluatesInFloat(state.result.steps);
 }
