@@ -38,57 +38,16 @@ AffineStep Unchanged(const std::string& x) { return {nullptr, x, x, {1}, {0}}; }
 
 bool IsNear(double a, double b) { return std::abs(a - b) <= 1e-6 * std::abs(b); }
 
-class ActivationFinder {
+// Reads the ops that compute a gate.
+class GateReader {
  public:
-  ActivationFinder(ProgramDesc& program, const PassContext& context)
-      : block_(program.Root()),
-        context_(context),
-        flow_(program, context),
-        matcher_(block_, context),
-        lod_(block_, context),
-        rewrites_(block_) {}
-
-  void Run() {
-    std::vector<const OpDesc*> products;
-    std::as_const(block_).ForEachOp([&](const OpDesc& op) {
-      if (op.type() == "elementwise_mul") products.push_back(&op);
-    });
-    for (const OpDesc* product : products) {
-      const auto &x = product->Input("X"), &y = product->Input("Y");
-      if (x.size() != 1 || y.size() != 1 || product->Output("Out").size() != 1) continue;
-      if (!Try(*product, x[0], y[0])) Try(*product, y[0], x[0]);
-    }
-    rewrites_.Apply();
-  }
-
- private:
-  const OpDesc* OnlyWriter(const std::string& var) const {
-    if (!flow_.IsTemporary(var)) return nullptr;
-    const OpDesc* op = flow_.WriterOf(var);
-    return op && !flow_.IsRecomputed(*op) && flow_.IsOnlyOutput(*op, var) ? op : nullptr;
-  }
-  // The op that writes a variable which only one op reads.
-  const OpDesc* InnerWriter(const std::string& var) const {
-    return matcher_.HasOneReader(var) ? OnlyWriter(var) : nullptr;
-  }
-
-  bool IsReal(const std::string& name) const {
-    const VarDesc* var = block_.FindVarRecursive(name);
-    return var && var->type() == VarType::kLoDTensor &&
-           (var->dtype() == DType::kFloat32 || var->dtype() == DType::kFloat64);
-  }
+  GateReader(const BlockDesc& block, const PassContext& context, const ValueFlow& flow,
+             const Matcher& matcher)
+      : block_(block), context_(context), flow_(flow), matcher_(matcher) {}
 
   std::optional<AffineStep> ScalarStep(const OpDesc& op, const std::string& x) const {
     const AffineRules rules{-1, flow_.CertainRank(x)};
     return AffineStepOf(op, x, rules, block_, context_);
-  }
-
-  // The other operand of an op with two inputs of which one is a constant; its only input
-  // otherwise.
-  std::string VariableInput(const OpDesc& op) const {
-    const auto &x = op.Input("X"), &y = op.Input("Y");
-    if (x.size() == 1 && !context_.FrozenValue(x[0])) return x[0];
-    return y.size() == 1 ? y[0] : "";
   }
 
   // Goes back from `var` over scalar steps, and puts their ops before `ops`.
@@ -108,6 +67,44 @@ class ActivationFinder {
     }
     all.x = var;
     return all;
+  }
+
+  // The gate by which x is multiplied.
+  std::optional<Gate> GateOf(const std::string& name, const std::string& x) const {
+    Gate gate;
+    gate.after = StepsBefore(name, x, &gate.ops);
+    const OpDesc* f = InnerWriter(gate.after.x);
+    if (!f) return std::nullopt;
+    gate.function = f;
+    std::string argument;
+    if (f->type() == "sigmoid" || f->type() == "erf" || f->type() == "hard_sigmoid") {
+      gate.ops.insert(gate.ops.begin(), f);
+      argument = f->Input("X")[0];
+    } else {
+      argument = Clipped(*f, &gate.low, &gate.high, &gate.ops);
+      if (argument.empty()) return std::nullopt;
+    }
+    gate.before = StepsBefore(argument, x, &gate.ops);
+    if (gate.before.x != x) return std::nullopt;
+    return gate;
+  }
+
+ private:
+  const OpDesc* OnlyWriter(const std::string& var) const {
+    if (!flow_.IsTemporary(var)) return nullptr;
+    const OpDesc* op = flow_.WriterOf(var);
+    return op && !flow_.IsRecomputed(*op) && flow_.IsOnlyOutput(*op, var) ? op : nullptr;
+  }
+  // The op that writes a variable which only one op reads.
+  const OpDesc* InnerWriter(const std::string& var) const {
+    return matcher_.HasOneReader(var) ? OnlyWriter(var) : nullptr;
+  }
+
+  // The input of an op that is not constant.
+  std::string VariableInput(const OpDesc& op) const {
+    const auto &x = op.Input("X"), &y = op.Input("Y");
+    if (x.size() == 1 && !context_.FrozenValue(x[0])) return x[0];
+    return y.size() == 1 ? y[0] : "";
   }
 
   // The bounds of clip, relu6, or a maximum and a minimum with constants; "" for other ops.
@@ -141,79 +138,95 @@ class ActivationFinder {
     return true;
   }
 
-  // Reads the gate by which x is multiplied.
-  std::optional<Gate> GateOf(const std::string& name, const std::string& x) const {
-    Gate gate;
-    gate.after = StepsBefore(name, x, &gate.ops);
-    const OpDesc* f = InnerWriter(gate.after.x);
-    if (!f) return std::nullopt;
-    gate.function = f;
-    std::string argument;
-    if (f->type() == "sigmoid" || f->type() == "erf" || f->type() == "hard_sigmoid") {
-      gate.ops.insert(gate.ops.begin(), f);
-      argument = f->Input("X")[0];
-    } else {
-      argument = Clipped(*f, &gate.low, &gate.high, &gate.ops);
-      if (argument.empty()) return std::nullopt;
+  const BlockDesc& block_;
+  const PassContext& context_;
+  const ValueFlow& flow_;
+  const Matcher& matcher_;
+};
+
+// The op without its variables.
+struct Activation {
+  std::string type;
+  AttrList attrs;
+};
+// The activation x * gate * factor; nullopt if it is none.
+std::optional<Activation> ActivationOf(const Gate& gate, double factor) {
+  const std::string& f = gate.function->type();
+  const double a = gate.after.factors[0], b = gate.after.shifts[0];
+  const double c = gate.before.factors[0], d = gate.before.shifts[0];
+  if (f == "sigmoid") {
+    if (b != 0 || d != 0 || a * factor != 1) return std::nullopt;
+    return Activation{"swish", {{"beta", static_cast<float>(c)}}};
+  }
+  if (f == "erf") {
+    const bool half = IsNear(a * factor, 0.5) && IsNear(b * factor, 0.5);
+    if (!half || d != 0 || !IsNear(c, std::sqrt(0.5))) return std::nullopt;
+    return Activation{"gelu", {}};
+  }
+  double low = gate.low, high = gate.high, slope = c, offset = d;
+  if (f == "hard_sigmoid") {
+    const auto own = static_cast<double>(gate.function->GetAttr<float>("slope", 0.2f));
+    slope = c * own;
+    offset = d * own + static_cast<double>(gate.function->GetAttr<float>("offset", 0.5f));
+    low = 0;
+    high = 1;
+  }
+  // x clip(slope x + offset, 0, high) a factor = x clip(x + offset / slope, 0, high / slope) ...
+  const bool hard = b == 0 && low == 0 && slope > 0 && IsNear(high / slope, 6) &&
+                    IsNear(offset / slope, 3) && IsNear(slope * a * factor, 1.0 / 6);
+  return hard ? std::optional(Activation{"hard_swish", {}}) : std::nullopt;
+}
+
+// Whether y gets the LoD of x through these ops, each of which passes on that of its input X.
+bool PassesLod(const std::string& y, const std::string& x, const std::vector<const OpDesc*>& ops) {
+  std::string at = y;
+  while (at != x) {
+    const auto writer = std::find_if(ops.begin(), ops.end(), [&](const OpDesc* op) {
+      return op->Output("Out") == std::vector<std::string>{at};
+    });
+    if (writer == ops.end()) return false;
+    at = (*writer)->Input("X")[0];
+  }
+  return true;
+}
+
+class ActivationFinder {
+ public:
+  ActivationFinder(ProgramDesc& program, const PassContext& context)
+      : block_(program.Root()),
+        context_(context),
+        flow_(program, context),
+        matcher_(block_, context),
+        lod_(block_, context),
+        gates_(block_, context, flow_, matcher_),
+        rewrites_(block_) {}
+
+  void Run() {
+    std::vector<const OpDesc*> products;
+    std::as_const(block_).ForEachOp([&](const OpDesc& op) {
+      if (op.type() == "elementwise_mul") products.push_back(&op);
+    });
+    for (const OpDesc* product : products) {
+      const auto &x = product->Input("X"), &y = product->Input("Y");
+      if (x.size() != 1 || y.size() != 1 || product->Output("Out").size() != 1) continue;
+      if (!Try(*product, x[0], y[0])) Try(*product, y[0], x[0]);
     }
-    gate.before = StepsBefore(argument, x, &gate.ops);
-    if (gate.before.x != x) return std::nullopt;
-    return gate;
+    rewrites_.Apply();
+  }
+
+ private:
+  bool IsReal(const std::string& name) const {
+    const VarDesc* var = block_.FindVarRecursive(name);
+    return var && var->type() == VarType::kLoDTensor &&
+           (var->dtype() == DType::kFloat32 || var->dtype() == DType::kFloat64);
   }
 
   // The step that only multiplies and alone reads `y`.
   std::optional<AffineStep> FactorAfter(const std::string& y) const {
     if (!flow_.IsTemporary(y) || !matcher_.HasOneReader(y)) return std::nullopt;
     const OpDesc& next = *std::as_const(block_).Uses(y).readers[0];
-    std::optional<AffineStep> step = ScalarStep(next, y);
+    std::optional<AffineStep> step = gates_.ScalarStep(next, y);
     return step && !step->HasShift() && !flow_.IsRecomputed(next) ? step : std::nullopt;
-  }
-
-  // The op without its variables.
-  struct Activation {
-    std::string type;
-    AttrList attrs;
-  };
-  // The activation x * gate * factor; nullopt if it is none.
-  static std::optional<Activation> ActivationOf(const Gate& gate, double factor) {
-    const std::string& f = gate.function->type();
-    const double a = gate.after.factors[0], b = gate.after.shifts[0];
-    const double c = gate.before.factors[0], d = gate.before.shifts[0];
-    if (f == "sigmoid") {
-      if (b != 0 || d != 0 || a * factor != 1) return std::nullopt;
-      return Activation{"swish", {{"beta", static_cast<float>(c)}}};
-    }
-    if (f == "erf") {
-      const bool half = IsNear(a * factor, 0.5) && IsNear(b * factor, 0.5);
-      if (!half || d != 0 || !IsNear(c, std::sqrt(0.5))) return std::nullopt;
-      return Activation{"gelu", {}};
-    }
-    double low = gate.low, high = gate.high, slope = c, offset = d;
-    if (f == "hard_sigmoid") {
-      const auto own = static_cast<double>(gate.function->GetAttr<float>("slope", 0.2f));
-      slope = c * own;
-      offset = d * own + static_cast<double>(gate.function->GetAttr<float>("offset", 0.5f));
-      low = 0;
-      high = 1;
-    }
-    // x clip(slope x + offset, 0, high) a factor = x clip(x + offset / slope, 0, high / slope) ...
-    const bool hard = b == 0 && low == 0 && slope > 0 && IsNear(high / slope, 6) &&
-                      IsNear(offset / slope, 3) && IsNear(slope * a * factor, 1.0 / 6);
-    return hard ? std::optional(Activation{"hard_swish", {}}) : std::nullopt;
-  }
-
-  // Whether y gets the LoD of x through these ops, each of which passes on that of its input X.
-  bool PassesLod(const std::string& y, const std::string& x,
-                 const std::vector<const OpDesc*>& ops) const {
-    std::string at = y;
-    while (at != x) {
-      const auto writer = std::find_if(ops.begin(), ops.end(), [&](const OpDesc* op) {
-        return op->Output("Out") == std::vector<std::string>{at};
-      });
-      if (writer == ops.end()) return false;
-      at = (*writer)->Input("X")[0];
-    }
-    return true;
   }
 
   bool Try(const OpDesc& product, const std::string& left, const std::string& right) {
@@ -221,7 +234,7 @@ class ActivationFinder {
     // gelu: x / 2 may be one of the operands.
     for (const bool direct : {true, false}) {
       std::vector<const OpDesc*> ops;
-      const AffineStep outer = direct ? Unchanged(left) : StepsBefore(left, "", &ops);
+      const AffineStep outer = direct ? Unchanged(left) : gates_.StepsBefore(left, "", &ops);
       if ((!direct && ops.empty()) || outer.HasShift()) continue;
       if (Replace(product, outer, right, std::move(ops))) return true;
     }
@@ -231,7 +244,7 @@ class ActivationFinder {
   bool Replace(const OpDesc& product, const AffineStep& outer, const std::string& gate_name,
                std::vector<const OpDesc*> ops) {
     const std::string& x = outer.x;
-    const std::optional<Gate> gate = GateOf(gate_name, x);
+    const std::optional<Gate> gate = gates_.GateOf(gate_name, x);
     if (!gate) return false;
     ops.insert(ops.end(), gate->ops.begin(), gate->ops.end());
     ops.push_back(&product);
@@ -261,6 +274,7 @@ class ActivationFinder {
   const ValueFlow flow_;
   const Matcher matcher_;
   const LodFlow lod_;
+  const GateReader gates_;
   Rewrites rewrites_;
   std::unordered_set<const OpDesc*> done_;
 };

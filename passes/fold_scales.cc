@@ -58,28 +58,14 @@ struct LinearOp {
   }
 };
 
-class ScaleFolder {
+// Reads convolutions and products.
+class LinearReader {
  public:
-  ScaleFolder(ProgramDesc& program, const PassContext& context)
-      : program_(program),
-        block_(program.Root()),
-        context_(context),
-        flow_(program, context),
-        matcher_(block_, context),
-        lod_(block_, context),
-        rewrites_(block_) {}
+  LinearReader(const BlockDesc& block, const PassContext& context, const ValueFlow& flow,
+               const Matcher& matcher)
+      : block_(block), context_(context), flow_(flow), matcher_(matcher) {}
 
-  void Run(bool after) {
-    std::vector<const OpDesc*> ops;
-    std::as_const(block_).ForEachOp([&](const OpDesc& op) { ops.push_back(&op); });
-    for (const OpDesc* op : ops) {
-      const std::optional<LinearOp> linear = LinearOf(*op);
-      if (linear) after ? FoldAfter(*linear) : FoldBefore(*linear);
-    }
-    rewrites_.Apply();
-  }
-
- private:
+  // nullopt for an op of another kind, or whose weight or bias may not change.
   std::optional<LinearOp> LinearOf(const OpDesc& op) const {
     const std::string& type = op.type();
     std::optional<LinearOp> linear;
@@ -103,6 +89,14 @@ class ScaleFolder {
     return fits ? linear : std::nullopt;
   }
 
+  double BiasAt(const LinearOp& linear, size_t channel) const {
+    if (linear.bias.empty()) return 0;
+    const Tensor& bias = *context_.FrozenValue(linear.bias);
+    return bias.dtype() == DType::kFloat32 ? static_cast<double>(bias.span<float>()[channel])
+                                           : bias.span<double>()[channel];
+  }
+
+ private:
   static std::optional<LinearOp> ConvolutionOf(const OpDesc& op) {
     if (op.Input("Input").size() != 1 || op.Input("Filter").size() != 1 ||
         op.Output("Output").size() != 1 || op.HasInput("ResidualData") ||
@@ -150,6 +144,134 @@ class ScaleFolder {
     return linear;
   }
 
+  const BlockDesc& block_;
+  const PassContext& context_;
+  const ValueFlow& flow_;
+  const Matcher& matcher_;
+};
+
+bool HasLength(const Numbers& list, int64_t channels) {
+  return list.size() == 1 || static_cast<int64_t>(list.size()) == channels;
+}
+
+bool IsInvertible(const Numbers& factors) {
+  return std::all_of(factors.begin(), factors.end(),
+                     [](double f) { return std::abs(f) > 1e-3 && std::abs(f) < 1e3; });
+}
+
+// The weight times factor(output, input); nullopt if a product leaves the range of its dtype.
+template <class F>
+std::optional<Tensor> Scaled(const LinearOp& linear, const F& factor) {
+  const Tensor w = linear.w->Cast(DType::kFloat64);
+  const bool single = linear.w->dtype() == DType::kFloat32;
+  const double least = single ? 1e-30 : 1e-290, most = single ? 1e38 : 1e300;
+  Tensor scaled(DType::kFloat64, w.shape());
+  const double* from = w.data<double>();
+  auto* to = scaled.data<double>();
+  bool fits = true;
+  linear.ForEach([&](int64_t i, int64_t out, int64_t in) {
+    const double before = from[i], after = before * factor(out, in);
+    to[i] = after;
+    const double size = std::abs(after);
+    if (before == 0) return;
+    fits = fits && size < most && (size > least || std::abs(before) <= least || size == 0);
+  });
+  return fits ? std::optional(scaled.Cast(linear.w->dtype())) : std::nullopt;
+}
+
+bool IsInRange(const Numbers& numbers, const Tensor& like) {
+  const double most = like.dtype() == DType::kFloat32 ? 1e38 : 1e300;
+  return std::all_of(numbers.begin(), numbers.end(), [&](double x) { return std::abs(x) < most; });
+}
+
+// Writes the ops that replace others.
+class LinearWriter {
+ public:
+  LinearWriter(ProgramDesc& program, const PassContext& context)
+      : program_(program), block_(program.Root()), context_(context), rewrites_(block_) {}
+
+  // x + shift / factor.
+  OpDesc Shift(const LinearOp& linear, const AffineStep& all) {
+    const size_t n = std::max(all.factors.size(), all.shifts.size());
+    Tensor shift(DType::kFloat64, {static_cast<int64_t>(n)});
+    for (size_t i = 0; i < n; ++i) shift.data<double>()[i] = At(all.shifts, i) / At(all.factors, i);
+    const std::string name = Add(linear.x, shift.Cast(linear.w->dtype()));
+    const std::string out = program_.FreeName(linear.x + "@SHIFTED");
+    block_.Var(out).SetMeta(block_.FindVarRecursive(linear.x)->meta());
+    context_.NoteMade(out, linear.x);
+    const int32_t axis = n == 1 ? -1 : linear.channel_axis;
+    return OpDesc("elementwise_add", {{"X", {all.x}}, {"Y", {name}}}, {{"Out", {out}}},
+                  {{"axis", axis}});
+  }
+
+  // Replaces `ops` by the op with another weight and bias, after the ops `with`.
+  void Write(const LinearOp& linear, const Tensor& weight, const Numbers& bias,
+             const std::string& y, const std::vector<const OpDesc*>& ops, const OpDesc& place,
+             std::vector<OpDesc> with) {
+    const bool has_bias = std::any_of(bias.begin(), bias.end(), [](double b) { return b != 0; });
+    Tensor values(DType::kFloat64, {static_cast<int64_t>(bias.size())});
+    std::copy(bias.begin(), bias.end(), values.data<double>());
+    const Tensor rounded = values.Cast(linear.w->dtype());
+    OpDesc op(*linear.op);
+    op.SetInput(linear.is_product ? "X" : "Input", {linear.x});
+    op.SetInput(linear.is_product ? "Y" : "Filter", {Add(linear.weight, weight)});
+    if (!linear.is_product) {
+      if (has_bias || !linear.bias.empty()) op.SetInput("Bias", {Add(linear.y, rounded)});
+      op.SetOutput("Output", {y});
+      with.push_back(op);
+    } else if (has_bias) {
+      const std::string sums = program_.FreeName(y + "@SUMS");
+      block_.Var(sums).SetMeta(block_.FindVarRecursive(linear.y)->meta());
+      context_.NoteMade(sums, linear.y);
+      op.SetOutput("Out", {sums});
+      with.push_back(op);
+      with.emplace_back("elementwise_add", SlotList{{"X", {sums}}, {"Y", {Add(linear.y, rounded)}}},
+                        SlotList{{"Out", {y}}}, AttrList{{"axis", linear.result_axis}});
+    } else {
+      op.SetOutput("Out", {y});
+      with.push_back(op);
+    }
+    rewrites_.Replace(ops, place, with);
+    context_.ReleaseFrozen(linear.weight);
+  }
+
+  void Apply() { rewrites_.Apply(); }
+
+ private:
+  std::string Add(const std::string& of, Tensor value) {
+    std::string name = context_.AddFrozen(program_, of + "@FOLDED", std::move(value));
+    context_.NoteMade(name, of);
+    return name;
+  }
+
+  ProgramDesc& program_;
+  BlockDesc& block_;
+  const PassContext& context_;
+  Rewrites rewrites_;
+};
+
+class ScaleFolder {
+ public:
+  ScaleFolder(ProgramDesc& program, const PassContext& context)
+      : block_(program.Root()),
+        context_(context),
+        flow_(program, context),
+        matcher_(block_, context),
+        lod_(block_, context),
+        linear_(block_, context, flow_, matcher_),
+        writer_(program, context) {}
+
+  void Run(bool after) {
+    std::vector<const OpDesc*> ops;
+    std::as_const(block_).ForEachOp([&](const OpDesc& op) { ops.push_back(&op); });
+    for (const OpDesc* op : ops) {
+      const std::optional<LinearOp> linear = linear_.LinearOf(*op);
+      if (linear) after ? FoldAfter(*linear) : FoldBefore(*linear);
+    }
+    writer_.Apply();
+  }
+
+ private:
   // Whether one op alone reads the variable and nothing else sees it.
   const OpDesc* OnlyReader(const std::string& var) const {
     if (!flow_.IsTemporary(var) || !matcher_.HasOneReader(var)) return nullptr;
@@ -161,10 +283,6 @@ class ScaleFolder {
   bool KeepsLod(const AffineStep& step) const {
     return step.op->Input("X")[0] == step.x || !lod_.MayHaveLod(step.x);
   }
-  static bool HasLength(const Numbers& list, int64_t channels) {
-    return list.size() == 1 || static_cast<int64_t>(list.size()) == channels;
-  }
-
   void FoldAfter(const LinearOp& linear) {
     const AffineRules rules{linear.result_axis, linear.result_rank};
     AffineStep all{nullptr, linear.y, linear.y, {1}, {0}};
@@ -184,11 +302,12 @@ class ScaleFolder {
     const auto outputs = static_cast<size_t>(linear.Outputs());
     Numbers bias(outputs);
     for (size_t c = 0; c < outputs; ++c)
-      bias[c] = At(all.factors, c) * BiasAt(linear, c) + At(all.shifts, c);
+      bias[c] = At(all.factors, c) * linear_.BiasAt(linear, c) + At(all.shifts, c);
     const std::optional<Tensor> weight = Scaled(
         linear, [&](int64_t out, int64_t) { return At(all.factors, static_cast<size_t>(out)); });
     if (!weight || !IsInRange(bias, *linear.w)) return;
-    Write(linear, *weight, bias, all.y, ops, *ops.back(), {});
+    used_.insert(ops.begin(), ops.end());
+    writer_.Write(linear, *weight, bias, all.y, ops, *ops.back(), {});
   }
 
   void FoldBefore(const LinearOp& linear) {
@@ -218,7 +337,7 @@ class ScaleFolder {
         linear, [&](int64_t, int64_t in) { return At(all.factors, static_cast<size_t>(in)); });
     if (!weight) return;
     Numbers bias(static_cast<size_t>(linear.Outputs()));
-    for (size_t c = 0; c < bias.size(); ++c) bias[c] = BiasAt(linear, c);
+    for (size_t c = 0; c < bias.size(); ++c) bias[c] = linear_.BiasAt(linear, c);
     std::vector<OpDesc> with;
     std::string x = all.x;
     if (!shift_stays) {
@@ -230,12 +349,13 @@ class ScaleFolder {
     }
     if (!IsInRange(bias, *linear.w)) return;
     if (shift_stays) {
-      with.push_back(Shift(linear, all));
+      with.push_back(writer_.Shift(linear, all));
       x = with[0].Output("Out")[0];
     }
     LinearOp moved = linear;
     moved.x = x;
-    Write(moved, *weight, bias, linear.y, ops, *linear.op, std::move(with));
+    used_.insert(ops.begin(), ops.end());
+    writer_.Write(moved, *weight, bias, linear.y, ops, *linear.op, std::move(with));
   }
 
   // The op as a step from its input that is not constant.
@@ -247,102 +367,13 @@ class ScaleFolder {
     return std::nullopt;
   }
 
-  static bool IsInvertible(const Numbers& factors) {
-    return std::all_of(factors.begin(), factors.end(),
-                       [](double f) { return std::abs(f) > 1e-3 && std::abs(f) < 1e3; });
-  }
-
-  // x + shift / factor.
-  OpDesc Shift(const LinearOp& linear, const AffineStep& all) {
-    const size_t n = std::max(all.factors.size(), all.shifts.size());
-    Tensor shift(DType::kFloat64, {static_cast<int64_t>(n)});
-    for (size_t i = 0; i < n; ++i) shift.data<double>()[i] = At(all.shifts, i) / At(all.factors, i);
-    const std::string name = Add(linear.x, shift.Cast(linear.w->dtype()));
-    const std::string out = program_.FreeName(linear.x + "@SHIFTED");
-    block_.Var(out).SetMeta(block_.FindVarRecursive(linear.x)->meta());
-    context_.NoteMade(out, linear.x);
-    const int32_t axis = n == 1 ? -1 : linear.channel_axis;
-    return OpDesc("elementwise_add", {{"X", {all.x}}, {"Y", {name}}}, {{"Out", {out}}},
-                  {{"axis", axis}});
-  }
-
-  double BiasAt(const LinearOp& linear, size_t channel) const {
-    if (linear.bias.empty()) return 0;
-    const Tensor& bias = *context_.FrozenValue(linear.bias);
-    return bias.dtype() == DType::kFloat32 ? static_cast<double>(bias.span<float>()[channel])
-                                           : bias.span<double>()[channel];
-  }
-
-  // The weight times factor(output, input); nullopt if a product leaves the range of its dtype.
-  template <class F>
-  static std::optional<Tensor> Scaled(const LinearOp& linear, const F& factor) {
-    const Tensor w = linear.w->Cast(DType::kFloat64);
-    const bool single = linear.w->dtype() == DType::kFloat32;
-    const double least = single ? 1e-30 : 1e-290, most = single ? 1e38 : 1e300;
-    Tensor scaled(DType::kFloat64, w.shape());
-    const double* from = w.data<double>();
-    auto* to = scaled.data<double>();
-    bool fits = true;
-    linear.ForEach([&](int64_t i, int64_t out, int64_t in) {
-      const double before = from[i], after = before * factor(out, in);
-      to[i] = after;
-      const double size = std::abs(after);
-      if (before == 0) return;
-      fits = fits && size < most && (size > least || std::abs(before) <= least || size == 0);
-    });
-    return fits ? std::optional(scaled.Cast(linear.w->dtype())) : std::nullopt;
-  }
-
-  static bool IsInRange(const Numbers& numbers, const Tensor& like) {
-    const double most = like.dtype() == DType::kFloat32 ? 1e38 : 1e300;
-    return std::all_of(numbers.begin(), numbers.end(),
-                       [&](double x) { return std::abs(x) < most; });
-  }
-
-  std::string Add(const std::string& of, Tensor value) {
-    std::string name = context_.AddFrozen(program_, of + "@FOLDED", std::move(value));
-    context_.NoteMade(name, of);
-    return name;
-  }
-
-  void Write(const LinearOp& linear, const Tensor& weight, const Numbers& bias,
-             const std::string& y, const std::vector<const OpDesc*>& ops, const OpDesc& place,
-             std::vector<OpDesc> with) {
-    const bool has_bias = std::any_of(bias.begin(), bias.end(), [](double b) { return b != 0; });
-    Tensor values(DType::kFloat64, {static_cast<int64_t>(bias.size())});
-    std::copy(bias.begin(), bias.end(), values.data<double>());
-    const Tensor rounded = values.Cast(linear.w->dtype());
-    OpDesc op(*linear.op);
-    op.SetInput(linear.is_product ? "X" : "Input", {linear.x});
-    op.SetInput(linear.is_product ? "Y" : "Filter", {Add(linear.weight, weight)});
-    if (!linear.is_product) {
-      if (has_bias || !linear.bias.empty()) op.SetInput("Bias", {Add(linear.y, rounded)});
-      op.SetOutput("Output", {y});
-      with.push_back(op);
-    } else if (has_bias) {
-      const std::string sums = program_.FreeName(y + "@SUMS");
-      block_.Var(sums).SetMeta(block_.FindVarRecursive(linear.y)->meta());
-      context_.NoteMade(sums, linear.y);
-      op.SetOutput("Out", {sums});
-      with.push_back(op);
-      with.emplace_back("elementwise_add", SlotList{{"X", {sums}}, {"Y", {Add(linear.y, rounded)}}},
-                        SlotList{{"Out", {y}}}, AttrList{{"axis", linear.result_axis}});
-    } else {
-      op.SetOutput("Out", {y});
-      with.push_back(op);
-    }
-    used_.insert(ops.begin(), ops.end());
-    rewrites_.Replace(ops, place, with);
-    context_.ReleaseFrozen(linear.weight);
-  }
-
-  ProgramDesc& program_;
   BlockDesc& block_;
   const PassContext& context_;
   const ValueFlow flow_;
   const Matcher matcher_;
   const LodFlow lod_;
-  Rewrites rewrites_;
+  const LinearReader linear_;
+  LinearWriter writer_;
   std::unordered_set<const OpDesc*> used_;
 };
 

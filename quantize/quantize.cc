@@ -14,6 +14,11 @@
 namespace coracle::inline internal {
 namespace {
 
+// Two numbers of 4 bits share a byte.
+uint64_t BytesInFile(const IntegerWeight& weight) {
+  return weight.format.bits == 4 ? (weight.values.nbytes() + 1) / 2 : weight.values.nbytes();
+}
+
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 
 LayerRules RulesOf(const QuantizeOptions& options) {
@@ -111,8 +116,8 @@ Calibration ModelQuantizer::State::CalibrateModel(const FloatModel& model) const
   return Calibrate(model, Observed(model), products, feeds, options.compile, *ops);
 }
 
-// For each activation the choice with which the products that read it lose least. The results are
-// those of the plans.
+// Returns for each activation the choice with which the products that read it lose least. Each plan
+// has its result at the same index.
 EqualizationPlan ModelQuantizer::State::BestOfEach(
     const std::vector<EqualizationPlan>& plans,
     const std::vector<std::vector<LayerReport>>& results) const {
@@ -266,7 +271,7 @@ void ModelQuantizer::State::Report(const Candidate& candidate, const QuantSelect
     report.quantized = true;
     if (parameters[i].weight)
       report.bytes_after =
-          parameters[i].weight->values.nbytes() + parameters[i].weight->scale.nbytes();
+          BytesInFile(*parameters[i].weight) + parameters[i].weight->scale.nbytes();
   }
   for (auto& [op, report] : by_op) result->layers.push_back(std::move(report));
 }

@@ -84,7 +84,7 @@ struct QuantizedModel {
   Scope parameters;
   std::vector<LayerReport> layers;  // in the order of the program
   double output = 0;                // the signal-to-noise ratio of its outputs; see `total`
-  // What was equalised: "none", "cross_layer", "smooth 0.5", "3 of smooth 0.5, 1 of cross_layer".
+  // The choices of the equalisation: "none", "smooth 0.5", "3 of smooth 0.5, 1 of cross_layer".
   std::string equalization;
 };
 

@@ -22,8 +22,7 @@ struct QuantizedParts {
 // The program in which all layers are quantised. Variables of the float program keep their names.
 FloatModel QuantizedProgram(const QuantizedParts& parts);
 
-// The float program, with a quantised copy of each layer that reads the values of the float
-// program.
+// The float program, with a quantised copy of each layer, which reads values in floating point.
 struct ProgramWithCopies {
   FloatModel model;
   std::map<std::string, std::string> copy_of;  // the copy's output, by the output of the layer

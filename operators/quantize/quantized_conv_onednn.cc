@@ -107,6 +107,27 @@ std::shared_ptr<const Tensor> PackFilter(const PrepareContext& ctx, const ConvFi
     ReorderFilter(plain, wanted, values.raw(), made.raw());
     return made;
   };
+  // Some processors store halved values, which lose a bit.
+  const auto& extra = wanted.data.extra;
+  if ((extra.flags & dnnl_memory_extra_flag_scale_adjust) == 0 || extra.scale_adjust == 1) {
+    memory::desc values = wanted;  // without the sums that oneDNN writes after them
+    values.data.extra = {};
+    layout.unpack = [=, shape = ctx.Input("Filter").shape, dtype = ctx.Input("Filter").dtype,
+                     zeros = filter.zeros, rest = filter.rows.rest,
+                     with_ones = filter.with_ones](const Tensor& made) {
+      const int64_t row = rows > 0 ? shape.numel() / rows : 0;
+      Tensor all(DType::kInt8, {shape.numel() + (with_ones ? row : 0)}), given(dtype, shape);
+      ReorderFilter(values, plain, made.raw(), all.raw());
+      const auto* from = all.data<int8_t>();
+      auto* to = static_cast<uint8_t*>(given.raw());  // both types have the same bytes
+      for (int64_t i = 0; i < shape.numel(); ++i) {
+        const auto m = static_cast<size_t>(i / row);
+        const int32_t zero = zeros.empty() ? 0 : zeros[zeros.size() == 1 ? 0 : m];
+        to[i] = static_cast<uint8_t>(from[i] + zero - rest[m]);
+      }
+      return given;
+    };
+  }
   return ctx.Packed("Filter", layout);
 }
 

@@ -6,6 +6,8 @@
 #include <coracle/test/quantize/quantize_programs.h>
 #include <coracle/test/test_data.h>
 
+#include <cstring>
+
 namespace coracle::quantize_test {
 
 const Shape kInput = {4, 3, 12, 12};
@@ -137,6 +139,62 @@ TEST(ModelQuantizer, GivesWeightsOfThreeDimsOneScaleForPaddle) {
   EXPECT_GT(RatioOf(RunOn(net.program, net.scope, feeds, {"y"})[0],
                     RunOn(model.program, model.parameters, feeds, {"y"})[0]),
             30);
+}
+
+// A convolution keeps a filter in its own layout only. Another op that reads it gets all bits.
+TEST(QuantizedFilters, AreRestoredFromTheLayoutOfTheConvolution) {
+  struct Case {
+    DType dtype;
+    int zero;
+    int32_t groups;
+  };
+  for (const Case& c :
+       {Case{DType::kInt8, 0, 1}, Case{DType::kInt8, 0, 2}, Case{DType::kInt8, -5, 1},
+        Case{DType::kUInt8, 128, 1}, Case{DType::kUInt8, 3, 1}, Case{DType::kUInt8, 3, 2}}) {
+    TestNet net;
+    BlockDesc& root = net.program.Root();
+    const auto declare = [&](const std::string& name, DType dtype, const Shape& shape) {
+      root.Var(name).SetMeta({VarType::kLoDTensor, dtype, shape, 0});
+    };
+    const auto parameter = [&](const std::string& name, Tensor value) {
+      declare(name, value.dtype(), value.shape());
+      root.Var(name).SetPersistable(true);
+      net.scope.Set(name, std::move(value));
+    };
+    const Shape shape = {32, 16 / c.groups, 3, 3};
+    Tensor w(c.dtype, shape), x(DType::kUInt8, {2, 16, 9, 9}), zero(c.dtype, {1});
+    auto* bytes = static_cast<uint8_t*>(w.raw());
+    for (int64_t i = 0; i < w.numel(); ++i) bytes[i] = static_cast<uint8_t>(i * 37 % 251);
+    for (int64_t i = 0; i < x.numel(); ++i) x.data<uint8_t>()[i] = static_cast<uint8_t>(i * 7);
+    *static_cast<uint8_t*>(zero.raw()) = static_cast<uint8_t>(c.zero);
+    parameter("w", w.Clone());
+    parameter("zero", std::move(zero));
+    parameter("s", Tensor::Of<float>({1}, {0.5f}));
+    declare("x", DType::kUInt8, {-1, 16, 9, 9});
+    for (const char* name : {"y", "z"}) root.Var(name);
+    root.AppendOp("quantized_conv2d",
+                  {{"Input", {"x"}},
+                   {"InputScale", {"s"}},
+                   {"Filter", {"w"}},
+                   {"FilterScale", {"s"}},
+                   {"FilterZeroPoint", {"zero"}}},
+                  {{"Output", {"y"}}},
+                  {{"out_dtype", static_cast<int32_t>(DType::kFloat32)}, {"groups", c.groups}});
+    root.AppendOp("assign", {{"X", {"w"}}}, {{"Out", {"z"}}});
+    const auto run = [&](KernelMode kernels) {
+      Scope scope = SharedCopy(net.scope);
+      const CompileOptions options{.kernels = kernels, .optimize = false};
+      std::vector<Tensor> results;
+      PreparedProgram program =
+          Executor(options).PrepareFrozen(net.program, scope, {"x"}, {"y", "z"});
+      for (const Tensor& each : program.Run(scope, {x})) results.push_back(each.Clone());
+      return results;
+    };
+    const std::vector<Tensor> got = run(KernelMode::kAuto), want = run(KernelMode::kReference);
+    EXPECT_GT(RatioOf(want[0], got[0]), 100) << c.zero << " " << c.groups;
+    ASSERT_EQ(got[1].nbytes(), w.nbytes());
+    EXPECT_EQ(std::memcmp(got[1].raw(), w.raw(), w.nbytes()), 0) << c.zero << " " << c.groups;
+  }
 }
 
 TEST(SignalNoise, RefusesDifferentShapes) {
