@@ -145,6 +145,36 @@ std::optional<Layer> LayerOf(const QuantizedScene& scene, const OpDesc& op) {
   return layer;
 }
 
+bool TakesTypes(const QuantizedScene& scene, const OpDesc& op, const Layer& layer,
+                const IntegerMatrix& m) {
+  const VarMeta *x = scene.Meta(layer.x), *out = scene.Meta(op.Output("Out")[0]);
+  const VarMeta* y = scene.Meta(layer.y);
+  if (!x || !y || !out || x->type != VarType::kLoDTensor || x->shape.rank() < 2 ||
+      y->shape.rank() != 2)
+    return false;
+  if (x->dtype == DType::kFloat64 || y->dtype != x->dtype || out->dtype != x->dtype) return false;
+  const int rows = layer.rows < 0 ? layer.rows + x->shape.rank() : layer.rows;
+  if (layer.rows != 0 &&
+      (rows != x->shape.rank() - 1 || scene.flow().CertainRank(layer.x) != x->shape.rank()))
+    return false;
+  const int along = layer.trans_y ? 1 : 0;
+  return std::isfinite(layer.alpha) && AreOfRows(m, *m.scale, along) &&
+         (!m.zero || AreOfRows(m, *m.zero, along));
+}
+
+// Steps of a table that a lookup can select, [rows, blocks] or [rows, 1].
+Tensor TableStepsOf(const IntegerMatrix& m, const Tensor& steps) {
+  if (steps.numel() > 1 && m.block > 0) return steps.Clone();
+  if (steps.numel() > 1) return steps.Reshaped({steps.numel(), 1}).Clone();
+  const int64_t width = m.numbers->shape()[1];
+  const int64_t blocks = m.block == 0 ? 1 : width / m.block + (width % m.block != 0);
+  Tensor each(steps.dtype(), {m.numbers->shape()[0], blocks});
+  const size_t size = SizeOf(steps.dtype());
+  for (int64_t i = 0; i < each.numel(); ++i)
+    std::memcpy(static_cast<char*>(each.raw()) + static_cast<size_t>(i) * size, steps.raw(), size);
+  return each;
+}
+
 class WeightOnly {
  public:
   WeightOnly(ProgramDesc& program, const PassContext& context) : scene_(program, context) {}
@@ -166,28 +196,12 @@ class WeightOnly {
     int64_t block = 0;
   };
 
-  bool TakesTypes(const OpDesc& op, const Layer& layer, const IntegerMatrix& m) const {
-    const VarMeta *x = scene_.Meta(layer.x), *out = scene_.Meta(op.Output("Out")[0]);
-    const VarMeta* y = scene_.Meta(layer.y);
-    if (!x || !y || !out || x->type != VarType::kLoDTensor || x->shape.rank() < 2 ||
-        y->shape.rank() != 2)
-      return false;
-    if (x->dtype == DType::kFloat64 || y->dtype != x->dtype || out->dtype != x->dtype) return false;
-    const int rows = layer.rows < 0 ? layer.rows + x->shape.rank() : layer.rows;
-    if (layer.rows != 0 &&
-        (rows != x->shape.rank() - 1 || scene_.flow().CertainRank(layer.x) != x->shape.rank()))
-      return false;
-    const int along = layer.trans_y ? 1 : 0;
-    return std::isfinite(layer.alpha) && AreOfRows(m, *m.scale, along) &&
-           (!m.zero || AreOfRows(m, *m.zero, along));
-  }
-
   void Multiply(const OpDesc& op) {
     if (scene_.IsDone(op) || scene_.flow().IsRecomputed(op)) return;
     const std::optional<Layer> layer = LayerOf(scene_, op);
     if (!layer || !scene_.flow().IsOnlyOutput(op, op.Output("Out")[0])) return;
     const std::optional<IntegerMatrix> m = MatrixOf(scene_, layer->y);
-    if (!m || !TakesTypes(op, *layer, *m)) return;
+    if (!m || !TakesTypes(scene_, op, *layer, *m)) return;
     OpDesc made("quantized_linear", {{"X", {layer->x}}}, {{"Out", {op.Output("Out")[0]}}});
     if (op.type() == "fc" && !AddFcParts(op, *m, made)) return;
     const Inputs inputs = InputsOf(*m, *layer);
@@ -300,20 +314,6 @@ class WeightOnly {
     if (selected && m->block == 0) dequantize.SetAttr("block_size", width);
     made.push_back(std::move(dequantize));
     scene_.Replace({&op}, made);
-  }
-
-  // [rows, blocks] or [rows, 1].
-  static Tensor TableStepsOf(const IntegerMatrix& m, const Tensor& steps) {
-    if (steps.numel() > 1 && m.block > 0) return steps.Clone();
-    if (steps.numel() > 1) return steps.Reshaped({steps.numel(), 1}).Clone();
-    const int64_t width = m.numbers->shape()[1];
-    const int64_t blocks = m.block == 0 ? 1 : width / m.block + (width % m.block != 0);
-    Tensor each(steps.dtype(), {m.numbers->shape()[0], blocks});
-    const size_t size = SizeOf(steps.dtype());
-    for (int64_t i = 0; i < each.numel(); ++i)
-      std::memcpy(static_cast<char*>(each.raw()) + static_cast<size_t>(i) * size, steps.raw(),
-                  size);
-    return each;
   }
 
   std::string AddUnpack(const std::string& packed, int64_t width, std::vector<OpDesc>& made) {

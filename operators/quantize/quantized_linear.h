@@ -1,6 +1,6 @@
 #pragma once
-// Products of real numbers and a weight of integers: the arguments of quantized_linear, and packed
-// integers.
+// Products of real numbers and a weight of integers: the arguments of quantized_linear, and
+// integers that are packed in bytes.
 
 #include <coracle/framework/op/op_context.h>
 #include <coracle/operators/conv/conv_activation.h>

@@ -18,8 +18,8 @@ std::optional<Centred> CentredOf(OpContext& op, const Value& value);
 // op `round` gives; "" for anything else.
 Value RoundedToEven(OpContext& op, const Value& condition, const Value& x, const Value& y);
 
-// The parameter of int4 or uint4 whose numbers `value` has in bytes, in this shape; "" if there is
-// none.
+// The parameter of int4 or uint4 whose numbers `value` has in bytes, in this shape; "" if no
+// parameter has them.
 Value FourBitsOf(OpContext& op, const Value& value, const Shape& shape);
 // The zero points in `slot` as a parameter of int4 or uint4 with that shape; "" if they are not
 // constant, or do not fit.

@@ -177,6 +177,11 @@ Value WeightInFloat(OpContext& op, const LayerParts& p) {
     inputs.push_back(FourBits(op, op.op().Input("ZeroPoint")[0], zeros));
   } else if (op.Has("ZeroPoint")) {
     inputs.push_back(StepsIn(op, "ZeroPoint", op.In("ZeroPoint"), several));
+  } else if (op.InShape("Scale").IsKnown()) {
+    // An optimization of ONNX Runtime takes the type of the numbers from the zero points.
+    const Tensor zeros =
+        Tensor::Zeros(op.InType("Weight"), several ? op.InShape("Scale") : Shape());
+    inputs.push_back(four ? FourBits(op, "zero_points", zeros) : op.Constant(zeros));
   }
   NodeAttrs attrs;
   if (several) attrs.emplace_back("axis", p.block > 0 ? 1 : 0);

@@ -3,9 +3,11 @@
 
 #include <coracle/convert/onnx/dtypes.h>
 #include <coracle/convert/onnx/import/families.h>
+#include <coracle/convert/onnx/import/graph_importer.h>
 #include <coracle/convert/onnx/import/indices.h>
 #include <coracle/convert/onnx/import/node_context.h>
 #include <coracle/operators/operators.h>
+#include <coracle/operators/quantize/packed_rows.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -308,6 +310,16 @@ void ImportGatherBlockQuantized(NodeContext& node) {
 }
 
 }  // namespace
+
+Variable ImportState::VarOfPacked(VarDesc& var, const Tensor& numbers, int bits) {
+  BlockDesc& root = program.Root();
+  Tensor packed = PackedForm(numbers, bits);
+  var.SetMeta({VarType::kLoDTensor, packed.dtype(), packed.shape(), 0});
+  parameters->Set(var.name(), std::move(packed));
+  const Writer at_root(root, writer.ops());
+  return writer.Var(
+      root, root.Var(WriteUnpacked(at_root, at_root.Var(root, var), numbers.shape(), bits).name()));
+}
 
 void AddBlockQuantizedImporters(NodeImporters& importers) {
   importers.Add({.op_type = "MatMulNBits",

@@ -6,7 +6,6 @@
 #include <coracle/convert/onnx/import/node_context.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/op_context.h>
-#include <coracle/operators/quantize/packed_rows.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -117,16 +116,6 @@ std::string ImportState::FreeName(const std::string& name) {
 
 void ImportState::Warn(const std::string& kind, const std::string& text) {
   if (warnings.size() < kMaxWarnings) warnings.emplace(kind, text);
-}
-
-Variable ImportState::VarOfPacked(VarDesc& var, const Tensor& numbers, int bits) {
-  BlockDesc& root = program.Root();
-  Tensor packed = PackedForm(numbers, bits);
-  var.SetMeta({VarType::kLoDTensor, packed.dtype(), packed.shape(), 0});
-  parameters->Set(var.name(), std::move(packed));
-  const Writer at_root(root, writer.ops());
-  return writer.Var(
-      root, root.Var(WriteUnpacked(at_root, at_root.Var(root, var), numbers.shape(), bits).name()));
 }
 
 Variable ImportState::VarOf(Value& value, const std::string& name) {
