@@ -25,10 +25,10 @@ struct CompileOptions {
   // Names of passes to skip, for example to measure the effect of each. Compiling throws kNotFound
   // for a name that the pipeline does not have.
   std::vector<std::string> disabled_passes = {};
-  // kBFloat16: layers whose weights are frozen (PrepareFrozen) compute in bfloat16 where the machine
-  // does that faster; sums, norms, softmax and the types of feeds and fetches stay as they are. See
-  // docs/mixed_precision.md. Compiling throws kInvalidArgument for other dtypes than kFloat32 and
-  // kBFloat16, and for a program with gradients or updates.
+  // kBFloat16: layers whose weights are frozen (PrepareFrozen) compute in bfloat16 where the
+  // machine does that faster; sums, norms, softmax and the types of feeds and fetches stay as they
+  // are. See docs/mixed_precision.md. Compiling throws kInvalidArgument for other dtypes than
+  // kFloat32 and kBFloat16, and for a program with gradients or updates.
   DType precision = DType::kFloat32;
   // Ops that write one of these variables compute in float32 all the same. Compiling throws
   // kNotFound for a name that the program does not have.

@@ -42,6 +42,55 @@ bool IsOne(const OpDesc& op, std::string_view slot) {
   return names.size() == 1 && !IsEmptyName(names[0]);
 }
 
+// Whether it multiplies rows by the matrix as it is.
+bool IsPlain(const OpDesc& op) {
+  if (op.type() == "mul") return op.GetAttr<int32_t>("y_num_col_dims", 1) == 1;
+  const bool second = op.type() == "matmul_v2";
+  return !op.GetAttr<bool>(second ? "trans_x" : "transpose_X", false) &&
+         !op.GetAttr<bool>(second ? "trans_y" : "transpose_Y", false) &&
+         op.GetAttr<float>("alpha", 1.0f) == 1.0f && op.GetAttr<int32_t>("head_number", 1) == 1;
+}
+
+// The product as an fc with a frozen float32 matrix that is large enough; nothing otherwise.
+std::optional<OpDesc> AsFc(const OpDesc& op, const BlockDesc& block, const PassContext& context) {
+  const bool fc = op.type() == "fc";
+  const char *x = fc ? "Input" : "X", *w = fc ? "W" : "Y";
+  if (!fc && op.type() != "mul" && op.type() != "matmul" && op.type() != "matmul_v2") return {};
+  if (!IsOne(op, x) || !IsOne(op, w)) return {};
+  const Tensor* weight = context.FrozenValue(op.Input(w)[0]);
+  const VarDesc* data = block.FindVarRecursive(op.Input(x)[0]);
+  if (!weight || weight->dtype() != DType::kFloat32 || weight->shape().rank() != 2) return {};
+  if (!data || data->dtype() != DType::kFloat32 || context.FrozenValue(op.Input(x)[0])) return {};
+  constexpr int64_t kFewest = 4096;  // elements; smaller products take the same time
+  if (weight->numel() < kFewest) return {};
+  if (fc) {
+    const bool plain = !op.GetAttr<bool>("padding_weights", false) && op.Output("Z").empty();
+    return plain ? std::optional(op) : std::nullopt;
+  }
+  if (op.Output("Out").size() != 1 || !IsPlain(op) || data->shape().rank() < 2) return {};
+  const int32_t rows = op.type() == "mul" ? op.GetAttr<int32_t>("x_num_col_dims", 1) : -1;
+  OpDesc made("fc", {{"Input", op.Input(x)}, {"W", op.Input(w)}}, {{"Out", op.Output("Out")}},
+              {{"in_num_col_dims", rows}});
+  CopyRemarks(op, made);
+  return made;
+}
+
+// The casts get the origins of the ops that they convert for.
+void SetCastOrigins(BlockDesc& block) {
+  const OpDesc* before = nullptr;
+  for (size_t i = 0; i < block.NumOps(); ++i) {
+    OpDesc& op = block.op(i);
+    if (op.type() != "cast" || op.HasAttr(kOpOriginAttr)) {
+      before = &op;
+      continue;
+    }
+    const OpDesc* from = before && before->Writes(op.Input("X")[0]) ? before : nullptr;
+    for (size_t j = i + 1; !from && j < block.NumOps(); ++j)
+      if (block.op(j).Reads(op.Output("Out")[0])) from = &block.op(j);
+    if (from) AddOrigins(*from, op);
+  }
+}
+
 class BFloat16User {
  public:
   BFloat16User(ProgramDesc& program, const PassContext& context)
@@ -59,8 +108,8 @@ class BFloat16User {
     ValueFlow flow(program_, context_);
     std::unordered_set<std::string> wide;
     block_.ForEachOp([&](OpDesc& op) {
-      std::optional<OpDesc> made = AsFc(op, flow);
-      if (!made || IsKept(op)) return;
+      std::optional<OpDesc> made = AsFc(op, block_, context_);
+      if (!made || IsKept(op) || flow.IsRecomputed(op)) return;
       const std::string w = made->Input("W")[0], half = HalfOf(w);
       if (half.empty()) return;
       made->SetInput("W", {half});
@@ -71,40 +120,6 @@ class BFloat16User {
     for (const std::string& w : wide) {
       if (block_.Uses(w).readers.empty() && !context_.captured.count(w)) context_.ReleaseFrozen(w);
     }
-  }
-
-  // The product as an fc with a frozen float32 matrix that is large enough; nothing for any other
-  // op.
-  std::optional<OpDesc> AsFc(const OpDesc& op, const ValueFlow& flow) const {
-    const bool fc = op.type() == "fc";
-    const char *x = fc ? "Input" : "X", *w = fc ? "W" : "Y";
-    if (!fc && op.type() != "mul" && op.type() != "matmul" && op.type() != "matmul_v2") return {};
-    if (!IsOne(op, x) || !IsOne(op, w) || flow.IsRecomputed(op)) return {};
-    const Tensor* weight = context_.FrozenValue(op.Input(w)[0]);
-    const VarDesc* data = block_.FindVarRecursive(op.Input(x)[0]);
-    if (!weight || weight->dtype() != DType::kFloat32 || weight->shape().rank() != 2) return {};
-    if (!data || data->dtype() != DType::kFloat32 || context_.FrozenValue(op.Input(x)[0]))
-      return {};
-    constexpr int64_t kFewest = 4096;  // elements; smaller products take the same time
-    if (weight->numel() < kFewest) return {};
-    if (fc) {
-      const bool plain = !op.GetAttr<bool>("padding_weights", false) && op.Output("Z").empty();
-      return plain ? std::optional(op) : std::nullopt;
-    }
-    if (op.Output("Out").size() != 1 || !IsPlain(op) || data->shape().rank() < 2) return {};
-    const int32_t rows = op.type() == "mul" ? op.GetAttr<int32_t>("x_num_col_dims", 1) : -1;
-    OpDesc made("fc", {{"Input", op.Input(x)}, {"W", op.Input(w)}}, {{"Out", op.Output("Out")}},
-                {{"in_num_col_dims", rows}});
-    CopyRemarks(op, made);
-    return made;
-  }
-  // Whether it multiplies rows by the matrix as it is.
-  static bool IsPlain(const OpDesc& op) {
-    if (op.type() == "mul") return op.GetAttr<int32_t>("y_num_col_dims", 1) == 1;
-    const bool second = op.type() == "matmul_v2";
-    return !op.GetAttr<bool>(second ? "trans_x" : "transpose_X", false) &&
-           !op.GetAttr<bool>(second ? "trans_y" : "transpose_Y", false) &&
-           op.GetAttr<float>("alpha", 1.0f) == 1.0f && op.GetAttr<int32_t>("head_number", 1) == 1;
   }
 
   // The weight in bfloat16; "" if that would not be finite.
@@ -137,7 +152,7 @@ class BFloat16User {
     const auto biases = RemoveBiases();
     RewriteForHalves(program_, options);
     for (const auto& [op, bias] : biases) op->SetInput("Bias", {bias});
-    SetCastOrigins();
+    SetCastOrigins(block_);
     FoldConstants(program_, context_);  // weights
   }
 
@@ -206,22 +221,6 @@ class BFloat16User {
       return false;
     return spec->elementwise || spec->permutes || !spec->layout_attr.empty() ||
            !spec->alias.empty();
-  }
-
-  // The casts get the origins of the ops that they convert for.
-  void SetCastOrigins() {
-    const OpDesc* before = nullptr;
-    for (size_t i = 0; i < block_.NumOps(); ++i) {
-      OpDesc& op = block_.op(i);
-      if (op.type() != "cast" || op.HasAttr(kOpOriginAttr)) {
-        before = &op;
-        continue;
-      }
-      const OpDesc* from = before && before->Writes(op.Input("X")[0]) ? before : nullptr;
-      for (size_t j = i + 1; !from && j < block_.NumOps(); ++j)
-        if (block_.op(j).Reads(op.Output("Out")[0])) from = &block_.op(j);
-      if (from) AddOrigins(*from, op);
-    }
   }
 
   // Whether the user wants it in float32.

@@ -10,8 +10,8 @@
 namespace coracle::inline internal {
 
 struct HalfLayers {
-  // Convolutions and products with a weight, in the order of the program. `quantized`: computes in
-  // bfloat16.
+  // Convolutions and products with a weight, in the order of the program; `quantized` ones compute
+  // in bfloat16.
   std::vector<LayerReport> layers;
   // The outputs of the others, for CompileOptions::float32_vars.
   std::vector<std::string> in_float32;

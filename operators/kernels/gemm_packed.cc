@@ -154,7 +154,7 @@ class PackedProduct {
   void ReserveScratch(const PrepareContext& ctx) {
     for (Block& block : blocks_) {
       block.scratchpad = ctx.Scratch(DType::kFloat32, {scratch_floats_});
-      if (kPerFloat > 1) block.rows_in_halves = ctx.Scratch(kDType<T>, {block_rows_ * spec_.k});
+      if (kPerFloat > 1) block.rows_in_halves = ctx.Scratch(kDType<T>, {block_rows_, spec_.k});
     }
   }
 

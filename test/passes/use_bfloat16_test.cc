@@ -130,10 +130,14 @@ TEST(UseBfloat16, NearlyTheSameNumbers) {
 
 // Products with numbers that bfloat16 holds round only the weight.
 TEST(UseBfloat16, RoundsTheWeightOfAProduct) {
-  for (const bool fast : {true, false}) {
+  for (const auto& [fast, inner, columns] : {std::tuple<bool, int64_t, int64_t>{true, 70, 90},
+                                             {false, 70, 90},
+                                             {true, 500, 10},
+                                             {false, 500, 10}}) {
+    SCOPED_TRACE(columns);
     const ScopedBFloat16Products products(fast);
     OpProgram p;
-    const int64_t rows = 5, inner = 70, columns = 90;
+    const int64_t rows = 5;
     p.Data("x", {rows, inner});
     p.Parameter("w", {inner, columns});
     p.Append("matmul_v2", {{"X", {"x"}}, {"Y", {"w"}}}, {{"Out", {"y"}}});

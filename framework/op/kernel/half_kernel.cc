@@ -148,16 +148,16 @@ class WideArgs : public ForwardingArgs {
     }
     auto packed = args_.Packed(name, wide);
     if (!packed) return packed;
-    if (--read->second.uses == 0)
-      reads_.erase(read);
-    else
-      args_.Read(name);  // another part of the kernel reads it unpacked
+    // The kernel may ask for other layouts, or read the variable unpacked after all, by the arg
+    // that it has got before.
+    if (read->second.uses > 0 && --read->second.uses > 0) args_.Read(name);
     return packed;
   }
 
   Kernel Around(Kernel kernel) const {
     std::vector<Pair> in, out;
-    for (const auto& [name, pair] : reads_) in.push_back(pair);
+    for (const auto& [name, pair] : reads_)
+      if (pair.uses > 0) in.push_back(pair);
     for (const auto& [name, pair] : writes_) out.push_back(pair);
     return [in, out, kernel = std::move(kernel), constants = constants_,
             makes_lod = context_.spec().makes_lod](Workspace& ws) {
