@@ -272,10 +272,6 @@ void RefuseUnsigned(const NodeContext& node) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 // The first operator sets have attributes that do not change results: which inputs may be
 // overwritten, and whether an RNN's first output will be read.
 void Run(NodeContext& node) {
