@@ -32,6 +32,7 @@ Command QuantizeCommand();
 Command RenameCommand();
 Command RunCommand();
 Command SchemaCommand();
+Command ServeCommand();
 Command SetShapeCommand();
 Command SnapshotCommand();
 Command SplitParamsCommand();

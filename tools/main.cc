@@ -161,6 +161,7 @@ const std::vector<Command>& Commands() {
       RenameCommand(),
       RunCommand(),
       SchemaCommand(),
+      ServeCommand(),
       SetShapeCommand(),
       SnapshotCommand(),
       SplitParamsCommand(),

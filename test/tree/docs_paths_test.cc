@@ -14,10 +14,10 @@ namespace docs_paths_test {
 namespace fs = std::filesystem;
 
 const std::vector<std::string> kSources = {
-    "capi",      "quantize", "tools",     "convert",     "train",         "edit",
-    "inspect",   "layers",   "optimizer", "regularizer", "initializer",   "clip",
-    "backward",  "executor", "passes",    "operators",   "communication", "distribute",
-    "framework", "test",     "bench",     "cmake",       "proto"};
+    "capi",       "serve",     "quantize", "tools",     "convert",     "train",
+    "edit",       "inspect",   "layers",   "optimizer", "regularizer", "initializer",
+    "clip",       "backward",  "executor", "passes",    "operators",   "communication",
+    "distribute", "framework", "test",     "bench",     "cmake",       "proto"};
 
 // Every file of the tree, with a slash before its path.
 std::string AllPaths(const fs::path& root) {

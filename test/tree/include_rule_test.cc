@@ -12,19 +12,15 @@ namespace include_rule_test {
 
 namespace fs = std::filesystem;
 
-const std::vector<std::string> kTopDown = {"tools",          "capi",
-                                           "convert",        "train/run",
-                                           "train/log",      "train/report",
-                                           "train/job",      "train/data",
-                                           "quantize",       "edit",
-                                           "inspect",        "layers",
-                                           "distribute",     "optimizer",
-                                           "regularizer",    "initializer",
-                                           "clip",           "backward",
-                                           "executor",       "passes",
-                                           "operators",      "communication",
-                                           "framework/io",   "framework/op",
-                                           "framework/ir",   "framework/tensor",
+const std::vector<std::string> kTopDown = {"tools",          "serve",         "capi",
+                                           "convert",        "train/run",     "train/log",
+                                           "train/report",   "train/job",     "train/data",
+                                           "quantize",       "edit",          "inspect",
+                                           "layers",         "distribute",    "optimizer",
+                                           "regularizer",    "initializer",   "clip",
+                                           "backward",       "executor",      "passes",
+                                           "operators",      "communication", "framework/io",
+                                           "framework/op",   "framework/ir",  "framework/tensor",
                                            "framework/base", "proto"};
 
 fs::path SourceDir() {

@@ -116,7 +116,7 @@ TEST(UnusedNames, EveryFunctionOfAHeaderIsCalled) {
        {"tools",     "convert",  "train",       "edit",        "inspect",    "layers",
         "optimizer", "clip",     "initializer", "regularizer", "distribute", "communication",
         "backward",  "executor", "passes",      "operators",   "framework",  "bench",
-        "examples",  "test",     "quantize",    "capi"}) {
+        "examples",  "test",     "quantize",    "capi",        "serve"}) {
     for (const auto& entry : fs::recursive_directory_iterator(source_dir / place)) {
       const std::string extension = entry.path().extension();
       if (extension != ".cc" && extension != ".h" && extension != ".in") continue;

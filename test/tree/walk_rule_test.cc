@@ -15,9 +15,9 @@ namespace walk_rule_test {
 namespace fs = std::filesystem;
 
 const std::vector<std::string> kDirectories = {
-    "capi",   "quantize",  "tools",         "convert",     "train",       "edit",     "inspect",
-    "layers", "optimizer", "clip",          "initializer", "regularizer", "backward", "executor",
-    "passes", "operators", "communication", "framework",   "bench",       "examples"};
+    "capi",     "serve",  "quantize",  "tools",         "convert",     "train",       "edit",
+    "inspect",  "layers", "optimizer", "clip",          "initializer", "regularizer", "backward",
+    "executor", "passes", "operators", "communication", "framework",   "bench",       "examples"};
 
 struct Exception {
   std::string path;  // begins with it

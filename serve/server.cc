@@ -1,0 +1,239 @@
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/base/version.h>
+#include <coracle/serve/api_pages.h>
+#include <coracle/serve/server.h>
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+namespace coracle::serve {
+namespace {
+
+using nlohmann::json;
+
+// "%41" as "A"; nothing for a path that is badly encoded.
+std::optional<std::string> Decoded(const std::string& text) {
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      decoded += text[i];
+      continue;
+    }
+    int value = 0;
+    for (size_t k = i + 1; k <= i + 2; ++k) {
+      const char c = k < text.size() ? text[k] : ' ';
+      const int digit = c >= '0' && c <= '9'   ? c - '0'
+                        : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                        : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                               : -1;
+      if (digit < 0) return std::nullopt;
+      value = value * 16 + digit;
+    }
+    decoded += static_cast<char>(value);
+    i += 2;
+  }
+  return decoded;
+}
+
+[[noreturn]] void ThrowNoRoute() {
+  throw HttpError(404, "there is nothing at this path; GET / lists what there is");
+}
+
+// Thrown with the header Allow.
+struct WrongMethod {
+  std::string allowed;
+};
+
+void RequireMethod(const Request& request, const char* method) {
+  if (request.method != method && !(request.method == "HEAD" && std::string(method) == "GET"))
+    throw WrongMethod{method};
+}
+
+Response Json(const json& body) {
+  Response response;
+  response.body = body.dump(-1, ' ', false, json::error_handler_t::replace);
+  return response;
+}
+
+json PortsAsJson(const std::vector<Port>& ports) {
+  json list = json::array();
+  for (const Port& port : ports) {
+    list.push_back({{"name", port.name},
+                    {"datatype", DatatypeOf(port.dtype)},
+                    {"shape", port.shape.ToVector()}});
+  }
+  return list;
+}
+
+void CountEnd(ModelMetrics& metrics, int status, const std::string& message) {
+  if (status == 400)
+    ++metrics.bad_requests;
+  else if (status == 503)
+    ++(message.find("time limit") != std::string::npos ? metrics.timeouts : metrics.rejected);
+  else
+    ++metrics.failures;
+}
+
+}  // namespace
+
+Server::Server(Repository& repository, std::shared_ptr<MetricsTable> metrics)
+    : repository_(repository), metrics_(std::move(metrics)) {}
+
+Response Server::Handle(const Request& request) {
+  try {
+    return Route(request);
+  } catch (const WrongMethod& wrong) {
+    Response response = ErrorResponse(405, "use " + wrong.allowed);
+    response.headers["Allow"] = wrong.allowed;
+    return response;
+  } catch (const HttpError& error) {
+    Response response = ErrorResponse(error.status(), error.what());
+    if (error.status() == 503) response.headers["Retry-After"] = "1";
+    return response;
+  } catch (const std::bad_alloc&) {
+    return ErrorResponse(503, "out of memory");
+  } catch (const Error& error) {
+    const bool memory = error.code() == ErrorCode::kResourceExhausted;
+    return ErrorResponse(memory ? 503 : 500, error.message());
+  } catch (const std::exception&) {
+    return ErrorResponse(500, "the server failed");
+  }
+}
+
+Response Server::Route(const Request& request) {
+  std::vector<std::string> path;
+  for (const std::string& part : Split(request.path, '/')) {
+    const auto decoded = Decoded(part);
+    if (!decoded) ThrowNoRoute();
+    path.push_back(*decoded);
+  }
+  if (path.size() < 2 || !path[0].empty()) ThrowNoRoute();
+  path.erase(path.begin());
+  if (path.size() > 1 && !path[0].empty() && path.back().empty()) path.pop_back();  // "/v2/"
+  const std::string& first = path[0];
+  if (path.size() == 1) {
+    if (first.empty()) {
+      RequireMethod(request, "GET");
+      return {.type = "text/html; charset=utf-8", .body = StartPage()};
+    }
+    if (first == "metrics") {
+      RequireMethod(request, "GET");
+      return {.type = "text/plain; version=0.0.4; charset=utf-8", .body = metrics_->Text()};
+    }
+    if (first == "openapi.json") {
+      RequireMethod(request, "GET");
+      return {.body = OpenApi()};
+    }
+    if (first != "v2") ThrowNoRoute();
+    RequireMethod(request, "GET");
+    return ServerMetadata();
+  }
+  if (first != "v2") ThrowNoRoute();
+  if (path[1] == "health" && path.size() == 3) {
+    RequireMethod(request, "GET");
+    return Health(path[2]);
+  }
+  if (path[1] == "models" && path.size() > 2) return ModelRoute(request, path);
+  if (path[1] == "repository") return RepositoryRoute(request, path);
+  ThrowNoRoute();
+}
+
+Response Server::Health(const std::string& what) const {
+  if (what == "live") return Json({{"live", true}});
+  if (what != "ready") ThrowNoRoute();
+  if (!ready_) throw HttpError(503, "the server is stopping");
+  if (!repository_.AllReady()) throw HttpError(503, "a model is not ready");
+  return Json({{"ready", true}});
+}
+
+Response Server::ServerMetadata() const {
+  return Json({{"name", "coracle"},
+               {"version", fmt::format("{}.{}.{}", CORACLE_VERSION_MAJOR, CORACLE_VERSION_MINOR,
+                                       CORACLE_VERSION_PATCH)},
+               {"extensions", {"binary_tensor_data", "model_repository"}}});
+}
+
+// /v2/models/NAME[/versions/V][/ready|/infer]
+Response Server::ModelRoute(const Request& request, const std::vector<std::string>& path) {
+  const std::string& name = path[2];
+  if (!IsModelName(name)) ThrowNoRoute();
+  size_t at = 3;
+  std::string version;
+  if (path.size() > 4 && path[3] == "versions") {
+    version = path[4];
+    at = 5;
+  }
+  if (path.size() == at) {
+    RequireMethod(request, "GET");
+    return ModelMetadata(name, version);
+  }
+  if (path.size() != at + 1) ThrowNoRoute();
+  if (path[at] == "ready") {
+    RequireMethod(request, "GET");
+    repository_.Find(name, version);
+    return Json({{"name", name}, {"ready", true}});
+  }
+  if (path[at] != "infer") ThrowNoRoute();
+  RequireMethod(request, "POST");
+  const std::shared_ptr<ServedModel> model = repository_.Find(name, version);
+  return Infer(request, *model);
+}
+
+Response Server::ModelMetadata(const std::string& name, const std::string& version) const {
+  const std::shared_ptr<ServedModel> model = repository_.Find(name, version);
+  return Json({{"name", name},
+               {"versions", repository_.VersionsOf(name)},
+               {"platform", "coracle_program"},
+               {"inputs", PortsAsJson(model->inputs())},
+               {"outputs", PortsAsJson(model->outputs())}});
+}
+
+Response Server::Infer(const Request& request, ServedModel& model) {
+  const Clock::time_point begin = Clock::now();
+  try {
+    InferRequest infer = ParseInferRequest(request, model.inputs(), model.outputs());
+    const std::vector<Tensor> results = model.Infer(std::move(infer.inputs));
+    Response response =
+        InferResponse(infer, model.name(), model.version(), model.outputs(), results);
+    ++model.metrics().successes;
+    model.metrics().request_seconds.Add(
+        std::chrono::duration<double>(Clock::now() - begin).count());
+    return response;
+  } catch (const HttpError& error) {
+    CountEnd(model.metrics(), error.status(), error.what());
+    throw;
+  } catch (...) {
+    ++model.metrics().failures;
+    throw;
+  }
+}
+
+Response Server::RepositoryRoute(const Request& request, const std::vector<std::string>& path) {
+  if (path.size() == 3 && path[2] == "index") {
+    RequireMethod(request, "POST");
+    return Index();
+  }
+  if (path.size() != 5 || path[2] != "models" || !IsModelName(path[3])) ThrowNoRoute();
+  if (path[4] != "load" && path[4] != "unload") ThrowNoRoute();
+  RequireMethod(request, "POST");
+  if (path[4] == "load")
+    repository_.Load(path[3]);
+  else
+    repository_.Unload(path[3]);
+  return Json(json::object());
+}
+
+Response Server::Index() const {
+  json list = json::array();
+  for (const ModelState& state : repository_.Index()) {
+    list.push_back({{"name", state.name},
+                    {"version", state.version},
+                    {"state", state.ready ? "READY" : "UNAVAILABLE"},
+                    {"reason", state.ready ? "" : state.reason}});
+  }
+  return Json(list);
+}
+
+}  // namespace coracle::serve
