@@ -151,7 +151,7 @@ MixedPrecisionReport DecorateMixedPrecision(ProgramDesc& main, ProgramDesc& star
   ExpandOps(main, options.ops ? *options.ops : DefaultOps());
   const bool masters = options.master_weights.value_or(options.level != PrecisionLevel::kO3);
   if (!masters) NarrowParameters(main, startup, options, lists);
-  HalfRewriteOptions rewrite{options.ops ? *options.ops : DefaultOps()};
+  HalfRewriteOptions rewrite{options.ops ? options.ops : &DefaultOps()};
   rewrite.dtype = options.dtype;
   rewrite.white = lists.white;
   rewrite.black = lists.black;

@@ -103,7 +103,7 @@ class VarFacts {
 class OpColors {
  public:
   OpColors(const HalfRewriteOptions& options, const VarFacts& facts)
-      : options_(options), facts_(facts), ops_(options.ops) {}
+      : options_(options), facts_(facts), ops_(*options.ops) {}
 
   Color Of(const OpDesc& op, const BlockDesc& block) const {
     const OpSpec* def = ops_.Find(op.type());
@@ -302,7 +302,7 @@ class Rewriter {
   Rewriter(ProgramDesc& main, const HalfRewriteOptions& options)
       : main_(main),
         options_(options),
-        ops_(options.ops),
+        ops_(*options.ops),
         facts_(main),
         colors_(options, facts_),
         casts_(main, options, facts_, colors_) {

@@ -15,7 +15,7 @@ namespace coracle::inline internal {
 // White ops compute in 16 bits, black ones in float32. All others follow their inputs: float32 if
 // an input comes from a black op, else 16 bits if one comes from a white op, else unchanged.
 struct HalfRewriteOptions {
-  const OpRegistry& ops;
+  const OpRegistry* ops = nullptr;  // of the program; must be given
   DType dtype = DType::kBFloat16;
   std::set<std::string> white = {}, black = {};  // op types
   bool all_low = false;                          // all ops that are not black are white

@@ -137,7 +137,7 @@ class BFloat16User {
   // --- convolutions ---
 
   void RewriteConvolutions() {
-    HalfRewriteOptions options{context_.ops};
+    HalfRewriteOptions options{&context_.ops};
     const std::unordered_set<const OpDesc*> low = LowOps();
     if (low.empty()) return;
     options.white = {"conv2d"};

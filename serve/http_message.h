@@ -23,7 +23,7 @@ struct Response {
 // The body is {"error": message}.
 Response ErrorResponse(int status, const std::string& message);
 
-// Thrown by what handles a request; the answer is ErrorResponse(status, what()).
+// Handlers of a request throw it; the answer is ErrorResponse(status, what()).
 class HttpError : public std::exception {
  public:
   HttpError(int status, std::string message) : status_(status), message_(std::move(message)) {}

@@ -1,7 +1,7 @@
 #pragma once
 // The bodies of infer requests and answers of the Open Inference Protocol (version 2, REST), with
-// its extension for binary tensors: https://github.com/kserve/open-inference-protocol and Triton's
-// docs/protocol/extension_binary_data.md.
+// its extension for binary tensors. Sources: https://github.com/kserve/open-inference-protocol, and
+// docs/protocol/extension_binary_data.md of Triton's server.
 
 #include <coracle/framework/tensor/tensor.h>
 #include <coracle/serve/http_message.h>

@@ -1,5 +1,5 @@
 #pragma once
-// Counters and histograms in Prometheus' text format:
+// Counters and histograms in Prometheus' text format. Source of the format, Exposition formats:
 // https://prometheus.io/docs/instrumenting/exposition_formats/
 
 #include <array>
@@ -30,7 +30,7 @@ class Histogram {
   std::atomic<double> sum_{0};
 };
 
-// What is counted for one version of a model.
+// The counters of one version of a model.
 struct ModelMetrics {
   std::atomic<uint64_t> successes{0}, rejected{0}, timeouts{0}, bad_requests{0}, failures{0};
   std::atomic<uint64_t> batches{0}, rows{0};

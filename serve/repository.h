@@ -84,7 +84,8 @@ class Repository {
   std::thread watcher_;
 };
 
-// Whether the name may stand in a path: letters, digits, '_', '-', '.', not '.' first, up to 128.
+// Whether the name can be a part of a path: up to 128 letters, digits, '_', '-' and '.', without a
+// '.' at the beginning.
 bool IsModelName(const std::string& name);
 
 }  // namespace coracle::serve

@@ -1,6 +1,6 @@
 #pragma once
-// What a server answers to a request: the routes of the Open Inference Protocol (version 2), of
-// the model repository extension, and /metrics. Knows nothing of connections.
+// Answers requests: the routes of the Open Inference Protocol (version 2), of its extension for
+// model repositories, and /metrics. It does not know connections.
 
 #include <coracle/serve/http_message.h>
 #include <coracle/serve/repository.h>

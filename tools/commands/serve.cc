@@ -113,7 +113,7 @@ void LogAccess(const serve::HttpServer::Access& access) {
                                {"response_bytes", access.response_bytes},
                                {"seconds", access.seconds}};
   const std::lock_guard<std::mutex> lock(mutex);
-  fmt::print("{}\n", line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace));
+  Print(fmt::format("{}\n", line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)));
   std::fflush(stdout);
 }
 
@@ -169,8 +169,8 @@ int Serve(const Args& args, const ServeFlags& flags) {
       flags.access_log ? LogAccess : serve::HttpServer::AccessLog());
   http.Bind();
   for (const serve::ModelState& state : models.Index())
-    fmt::print("model {}, version {}\n", state.name, state.version);
-  fmt::print("serving on http://{}:{}\n", flags.address, http.port());
+    Print(fmt::format("model {}, version {}\n", state.name, state.version));
+  Print(fmt::format("serving on http://{}:{}\n", flags.address, http.port()));
   std::fflush(stdout);
   if (flags.watch > 0) models.Watch(flags.watch);
   stop.Start(server, http, flags.grace);

@@ -151,7 +151,7 @@ Variable LayerOf(NodeContext& node, const Weights& w, const Variable& a,
                      {"ZeroPoint", {node.ConstantVar(each).name()}}};
   if (node.HasInput(5)) inputs.push_back({"Bias", {node.Cast(node.In(5), DType::kFloat32).name()}});
   return node.Make("quantized_linear", std::move(inputs),
-                   {{"bits", static_cast<int32_t>(w.bits == 4 ? 4 : 8)}, {"block_size", w.block}});
+                   {{"bits", int32_t{w.bits == 4 ? 4 : 8}}, {"block_size", w.block}});
 }
 
 // The product for zero points that are floats, or that only a run knows.

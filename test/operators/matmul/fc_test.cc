@@ -317,24 +317,25 @@ TEST(Fc, Gradients) {
 
 // A weight of bfloat16 with float32 rows: float32 sums, bias and activation.
 TEST(Fc, HalfWeight) {
-  const auto op = [](DType dtype) {
-    Tensor w(DType::kFloat32, {3, 2});
-    for (int64_t i = 0; i < 6; ++i) w.data<float>()[i] = 0.1f * static_cast<float>(i + 1);
+  Tensor wide(DType::kFloat32, {3, 2});
+  for (int64_t i = 0; i < 6; ++i) wide.data<float>()[i] = 0.1f * static_cast<float>(i + 1);
+  const auto op = [&](DType dtype) {
     return std::move(OpTest("fc")
-                         .Input("Input", {2, 3}, {1, 2, -3, 0.5, -1, 4})
-                         .TensorInput("W", w.Cast(dtype).Cast(dtype))
-                         .Input("Bias", {2}, {1e-3, -1})
+                         .TensorInput("Input", Tensor::Of<float>({2, 3}, {1, 2, -3, 0.5, -1, 4}))
+                         .TensorInput("W", wide.Cast(dtype))
+                         .TensorInput("Bias", Tensor::Of<float>({2}, {1e-3f, -1}))
                          .Attr("activation_type", "relu"));
   };
-  // Rounded to 8 bits: 0.1 -> 0.10009765625, 0.3 -> 0.30078125, ...
-  const auto w = [](double v) {
-    return static_cast<double>(static_cast<float>(bfloat16(static_cast<float>(v))));
-  };
-  const double a = w(0.1f), b = w(0.2f), c = w(0.3f), d = w(0.4f), e = w(0.5f), f = w(0.6f);
-  op(DType::kBFloat16)
-      .Expect("Out", {2, 2},
-              {std::max(0.0, a + 2 * c - 3 * e + 1e-3), std::max(0.0, b + 2 * d - 3 * f - 1),
-               std::max(0.0, 0.5 * a - c + 4 * e + 1e-3), std::max(0.0, 0.5 * b - d + 4 * f - 1)});
+  const Tensor w = wide.Cast(DType::kBFloat16).Cast(DType::kFloat32);
+  const auto at = [&](int64_t i) { return static_cast<double>(w.data<float>()[i]); };
+  const std::vector<double> want = {0, 0, 0.5 * at(0) - at(2) + 4 * at(4) + 1e-3,
+                                    0.5 * at(1) - at(3) + 4 * at(5) - 1};
+  for (const KernelMode mode : {KernelMode::kReference, KernelMode::kAuto}) {
+    const Tensor out = op(DType::kBFloat16).Output("Out", mode);
+    ASSERT_EQ(out.dtype(), DType::kFloat32);
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_NEAR(static_cast<double>(out.span<float>()[i]), want[i], 1e-6) << i;
+  }
   op(DType::kFloat16).ExpectError("fc.C4");
 }
 
