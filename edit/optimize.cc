@@ -53,8 +53,10 @@ void RestoreEnds(const ProgramDesc& original, const Names& fetches, const OpRegi
   program->Root().SetOps(std::move(list));
 }
 
-// Removes variables that no op uses; of persistable variables, only those that were frozen.
-void RemoveUnused(const NameSet& ends, const NameSet& frozen, ProgramDesc* program) {
+// Removes variables that no op uses; of persistable variables, only those that were frozen or that
+// a pass made.
+void RemoveUnused(const ProgramDesc& original, const NameSet& ends, const NameSet& frozen,
+                  ProgramDesc* program) {
   NameSet used = ends;
   program->ForEachOp([&](const OpDesc& op) {
     op.ForEachInput([&](const std::string& name) { used.insert(name); });
@@ -62,7 +64,9 @@ void RemoveUnused(const NameSet& ends, const NameSet& frozen, ProgramDesc* progr
   });
   for (int b = 0; b < program->NumBlocks(); ++b) {
     program->Block(b).RemoveVarsIf([&](const VarDesc& var) {
-      return used.count(var.name()) == 0 && (!var.persistable() || frozen.count(var.name()) > 0);
+      if (used.count(var.name()) > 0) return false;
+      return !var.persistable() || frozen.count(var.name()) > 0 ||
+             !original.Root().FindVar(var.name());
     });
   }
 }
@@ -117,7 +121,7 @@ OptimizedProgram OptimizeProgram(const ProgramDesc& program, const Scope& parame
   ends.insert(compiled.fetches().begin(), compiled.fetches().end());
   const Names& frozen = compiled.frozen().names();
   const FrozenValues values = compiled.FrozenElements();
-  RemoveUnused(ends, {frozen.begin(), frozen.end()}, &result.program);
+  RemoveUnused(program, ends, {frozen.begin(), frozen.end()}, &result.program);
   result.parameters = ParametersOf(result.program, parameters, values);
   return result;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// Counters and histograms in Prometheus' text format. Source of the format, Exposition formats:
-// https://prometheus.io/docs/instrumenting/exposition_formats/
+// Counters and histograms in Prometheus' text format.
+// Source: https://prometheus.io/docs/instrumenting/exposition_formats/
 
 #include <array>
 #include <atomic>

@@ -93,8 +93,8 @@ struct RangeAbsMax {
   std::string failure;
 };
 
-// accum / state, two decaying sums: accum of the largest elements, state of ones. A batch with a nan
-// or an infinity counts like a test, so that one skipped step does not spoil all that follow.
+// accum / state, two decaying sums: accum of the largest elements, state of ones. A batch with a
+// nan or an infinity counts like a test, so that one skipped step does not spoil all that follow.
 template <class T>
 struct MovingAverage {
   explicit MovingAverage(const PrepareContext& ctx)

@@ -2,8 +2,8 @@
 // Random quantised programs, and the comparison of their fast integer kernels with the ops that
 // they replace.
 
-#include <coracle/framework/tensor/tensor.h>
 #include <coracle/framework/ir/program.h>
+#include <coracle/framework/tensor/tensor.h>
 #include <coracle/test/fuzz/choices.h>
 #include <coracle/test/fuzz/program_check.h>
 

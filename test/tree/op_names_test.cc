@@ -19,9 +19,9 @@ namespace coracle::op_names_test {
 namespace fs = std::filesystem;
 
 const std::vector<std::string> kDirectories = {
-    "framework", "backward", "clip",   "communication", "distribute", "edit",
-    "executor",  "inspect",  "layers", "initializer",   "optimizer",  "passes",
-    "capi",      "serve",    "tools",  "regularizer",   "train"};
+    "framework", "backward", "clip",        "communication", "distribute", "edit",
+    "executor",  "inspect",  "layers",      "initializer",   "optimizer",  "passes",
+    "capi",      "tools",    "regularizer", "train"};
 // A pass knows the ops of its pattern.
 bool IsOfAPass(const std::string& path) {
   return path.rfind("passes/", 0) == 0 && path.rfind("passes/pass.", 0) != 0 &&
