@@ -136,6 +136,18 @@ int ValueFlow::FindRank(const std::string& var, int depth) const {
     const int x = rank_of("X"), y = rank_of("Y");
     return x >= 2 && y >= 2 ? std::max(x, y) : -1;
   }
+  if (type == "mul") {
+    const int y = rank_of("Y");
+    return y < 0 ? -1
+                 : spec->AttrOf<int32_t>(op, "x_num_col_dims") + y -
+                       spec->AttrOf<int32_t>(op, "y_num_col_dims");
+  }
+  if (type == "fc") {
+    const int rows = spec->AttrOf<int32_t>(op, "in_num_col_dims");
+    if (rows > 0) return rows + 1;
+    const int x = rank_of("Input");
+    return x < 0 ? -1 : x + rows + 1;
+  }
   const auto has_others = [&](std::string_view most) {
     return op.AnyInput([&](const std::string&, const std::string& slot) {
       return most.find(slot) == std::string_view::npos;

@@ -237,6 +237,31 @@ TEST(FuseQuantized, Products) {
   EXPECT_EQ(f.After({"fuse_fc", "fuse_quantized"}, {"y"}, true), made);
 }
 
+// The result of a product is a matrix, whatever is fed: the next product need not see the feed.
+TEST(FuseQuantized, ProductsInARow) {
+  for (const bool fc : {false, true}) {
+    Program p = Product("mul", {}, {6, 4}, 1);
+    p.Dequantize("y", "x2", {0.25f}, {10});
+    p.Weight("w2", {4, 3});
+    p.Dequantize("w2", "m2", {0.01f, 0.02f, 0.005f}, {}, 1);
+    p.Append("mul", {{"X", {"x2"}}, {"Y", {"m2"}}}, {{"Out", {"c2"}}});
+    p.Floats("b2", {0.5f, -1.0f, 0.25f});
+    p.Binary("elementwise_add", "c2", "b2", "s2");
+    p.Unary("relu", "s2", "r2");
+    p.Quantize("r2", "y2", 0.25f, 10, kU8);
+    p.Dequantize("y2", "x3", {0.25f}, {10});
+    p.Weight("w3", {3, 2});
+    p.Dequantize("w3", "m3", {0.01f, 0.02f}, {}, 1);
+    p.Append("mul", {{"X", {"x3"}}, {"Y", {"m3"}}}, {{"Out", {"z"}}});
+    const std::string text =
+        fc ? p.After({"fuse_fc", "fuse_quantized"}, {"z"}, true) : p.Fused({"z"});
+    size_t products = 0;
+    for (size_t at = 0; (at = text.find("quantized_matmul", at)) != text.npos; ++at) ++products;
+    EXPECT_EQ(products, 3u) << text;
+    p.ExpectNear({"z"});
+  }
+}
+
 TEST(FuseQuantized, ProductsThatStay) {
   // Scales along the axis of the sums.
   Program p;
