@@ -30,6 +30,12 @@ std::optional<int> Number(const char* variable) {
   return number;
 }
 
+// The shared library, or the program, that this code is in.
+fs::path OwnFile() {
+  Dl_info info{};
+  return ::dladdr(reinterpret_cast<void*>(&Number), &info) && info.dli_fname ? info.dli_fname : "";
+}
+
 // Paths of the plugin to try, in order; a bare name is left to the dynamic loader.
 std::vector<std::string> Candidates() {
   std::vector<std::string> candidates;
@@ -40,6 +46,7 @@ std::vector<std::string> Candidates() {
          {"", "../lib/coracle", CORACLE_LIBDIR "/coracle", "../communication"})
       candidates.push_back((program / directory / kPlugin).string());
   }
+  candidates.push_back((OwnFile().parent_path() / "coracle" / kPlugin).string());
   candidates.emplace_back(kPlugin);
   return candidates;
 }

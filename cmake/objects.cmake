@@ -1,0 +1,40 @@
+# The objects of a target: those that this build compiles, or those of the build directory CORACLE_OBJECTS_FROM.
+if(CORACLE_OBJECTS_FROM)
+  # Ninja lists the objects in use. The directories may also hold objects of deleted sources.
+  set(users libcoracle.a libcoracle_train.a libcoracle_convert.a tools/coracle capi/libcoracle_c.so)
+  if(CORACLE_MPI)
+    list(APPEND users communication/libcoracle_mpi.so)
+  endif()
+  execute_process(COMMAND ${CMAKE_MAKE_PROGRAM} -t inputs ${users} WORKING_DIRECTORY ${CORACLE_OBJECTS_FROM}
+    OUTPUT_VARIABLE coracle_all_objects COMMAND_ERROR_IS_FATAL ANY)
+  string(REGEX MATCHALL "[^\n]+\\.o\n" coracle_all_objects "${coracle_all_objects}")
+  list(TRANSFORM coracle_all_objects STRIP)
+  list(TRANSFORM coracle_all_objects PREPEND ${CORACLE_OBJECTS_FROM}/)
+endif()
+
+# Links the objects of the targets that follow to `target`.
+function(coracle_add_objects target)
+  foreach(part IN LISTS ARGN)
+    if(CORACLE_OBJECTS_FROM)
+      set(objects ${coracle_all_objects})
+      list(FILTER objects INCLUDE REGEX "/${part}\\.dir/")
+      if(NOT objects)
+        message(FATAL_ERROR "no objects of ${part} in ${CORACLE_OBJECTS_FROM}; build the library there first")
+      endif()
+      target_sources(${target} PRIVATE ${objects})
+      set_source_files_properties(${objects} PROPERTIES EXTERNAL_OBJECT ON)
+    else()
+      target_sources(${target} PRIVATE $<TARGET_OBJECTS:${part}>)
+    endif()
+  endforeach()
+endfunction()
+
+# Makes `target` of the source files that follow, or of the objects that the other build directory made of them.
+function(coracle_sources target)
+  if(CORACLE_OBJECTS_FROM)
+    coracle_add_objects(${target} ${target})
+    set_target_properties(${target} PROPERTIES LINKER_LANGUAGE CXX)
+  else()
+    target_sources(${target} PRIVATE ${ARGN})
+  endif()
+endfunction()
