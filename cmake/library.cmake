@@ -53,7 +53,8 @@ target_link_libraries(coracle PRIVATE hwy::hwy OpenMP::OpenMP_CXX ${CMAKE_DL_LIB
 coracle_library(coracle_train_library coracle_train coracle_train_proto coracle_train)
 add_library(coracle::train ALIAS coracle_train_library)
 set_target_properties(coracle_train_library PROPERTIES EXPORT_NAME train)
-target_link_libraries(coracle_train_library PUBLIC coracle PRIVATE $<$<BOOL:${leveldb_FOUND}>:leveldb::leveldb>)
+target_link_libraries(coracle_train_library PUBLIC coracle
+  PRIVATE PNG::PNG JPEG::JPEG $<$<BOOL:${leveldb_FOUND}>:leveldb::leveldb>)
 
 coracle_library(coracle_convert_library coracle_convert coracle_convert_proto coracle_convert)
 add_library(coracle::convert ALIAS coracle_convert_library)

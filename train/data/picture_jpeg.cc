@@ -1,0 +1,133 @@
+#include <coracle/framework/base/error.h>
+#include <coracle/train/data/picture.h>
+#include <coracle/train/data/picture_formats.h>
+#include <fmt/format.h>
+
+#include <csetjmp>
+#include <cstdio>
+// These follow <cstdio>, which they need.
+#include <jerror.h>
+#include <jpeglib.h>
+
+namespace coracle::inline internal {
+namespace {
+
+constexpr int kMaxScans = 500;  // a picture needs at most some dozens; each costs time
+
+// libjpeg calls `exit` for errors unless its error manager jumps. Functions between setjmp and the
+// call have no variables with destructors.
+class JpegDecoder {
+ public:
+  JpegDecoder(std::string_view bytes, const std::string& source, bool grey)
+      : bytes_(bytes), source_(source), grey_(grey) {
+    jpeg_.err = jpeg_std_error(&errors_);
+    errors_.error_exit = Fail;
+    errors_.emit_message = Warn;
+    errors_.output_message = Ignore;
+    jpeg_.client_data = this;
+    progress_.progress_monitor = CheckScans;
+    Run(&JpegDecoder::Create);
+  }
+  ~JpegDecoder() { jpeg_destroy_decompress(&jpeg_); }
+  JpegDecoder(const JpegDecoder&) = delete;
+  JpegDecoder& operator=(const JpegDecoder&) = delete;
+
+  Tensor Decode() {
+    Run(&JpegDecoder::ReadHeader);
+    CheckPictureSize(source_, jpeg_.image_height, jpeg_.image_width);
+    const bool grey_file = jpeg_.jpeg_color_space == JCS_GRAYSCALE;
+    if (jpeg_.jpeg_color_space == JCS_CMYK || jpeg_.jpeg_color_space == JCS_YCCK)
+      ThrowInvalid(source_ + ": a JPEG in CMYK colours; convert it to RGB");
+    if (!grey_file && jpeg_.num_components != 3)
+      ThrowInvalid(fmt::format("{}: a JPEG of {} colour components; 1 and 3 are read", source_,
+                               jpeg_.num_components));
+    CheckPacked();
+    jpeg_.out_color_space = grey_ || grey_file ? JCS_GRAYSCALE : JCS_RGB;
+    const int64_t channels = jpeg_.out_color_space == JCS_GRAYSCALE ? 1 : 3;
+    Tensor pixels(DType::kUInt8, {jpeg_.image_height, jpeg_.image_width, channels});
+    out_ = pixels.data<uint8_t>();
+    row_bytes_ = static_cast<size_t>(jpeg_.image_width * channels);
+    Run(&JpegDecoder::ReadPixels);
+    return pixels;
+  }
+
+ private:
+  void Run(void (JpegDecoder::*step)()) {
+    if (!Succeeds(step)) ThrowDamagedPicture(source_, fmt::format("damaged JPEG ({})", what_));
+  }
+  bool Succeeds(void (JpegDecoder::*step)()) {
+    if (setjmp(jump_)) return false;
+    (this->*step)();
+    return true;
+  }
+
+  void Create() { jpeg_create_decompress(&jpeg_); }
+
+  void ReadHeader() {
+    jpeg_mem_src(&jpeg_, reinterpret_cast<const unsigned char*>(bytes_.data()),
+                 static_cast<unsigned long>(bytes_.size()));
+    jpeg_.progress = &progress_;
+    jpeg_read_header(&jpeg_, TRUE);
+  }
+
+  // Each block of 8 x 8 pixels of the finest component takes at least one bit in Huffman's code.
+  void CheckPacked() const {
+    const uint64_t pixels = uint64_t{jpeg_.image_height} * jpeg_.image_width;
+    if (jpeg_.arith_code || pixels / 512 <= bytes_.size()) return;
+    ThrowDamagedPicture(source_, fmt::format("damaged JPEG: {} x {} pixels cannot be packed into "
+                                             "{} bytes",
+                                             jpeg_.image_width, jpeg_.image_height, bytes_.size()));
+  }
+
+  // jpeg_finish_decompress fails if the file is cut off after the pixels.
+  void ReadPixels() {
+    jpeg_start_decompress(&jpeg_);
+    while (jpeg_.output_scanline < jpeg_.output_height) {
+      JSAMPROW row = out_ + jpeg_.output_scanline * row_bytes_;
+      jpeg_read_scanlines(&jpeg_, &row, 1);
+    }
+    jpeg_finish_decompress(&jpeg_);
+  }
+
+  [[noreturn]] static void Fail(j_common_ptr jpeg) {
+    auto* self = static_cast<JpegDecoder*>(jpeg->client_data);
+    char message[JMSG_LENGTH_MAX];
+    jpeg->err->format_message(jpeg, message);
+    self->Jump(message);
+  }
+  // libjpeg only warns of damaged and missing data, and makes up pixels.
+  static void Warn(j_common_ptr jpeg, int level) {
+    if (level >= 0) return;
+    const int code = jpeg->err->msg_code;
+    if (code == JWRN_EXTRANEOUS_DATA || code == JWRN_JFIF_MAJOR || code == JWRN_ADOBE_XFORM) return;
+    Fail(jpeg);
+  }
+  static void Ignore(j_common_ptr) {}
+  static void CheckScans(j_common_ptr jpeg) {
+    if (reinterpret_cast<j_decompress_ptr>(jpeg)->input_scan_number <= kMaxScans) return;
+    static_cast<JpegDecoder*>(jpeg->client_data)->Jump("more than 500 scans");
+  }
+  [[noreturn]] void Jump(const char* message) {
+    std::snprintf(what_, sizeof(what_), "%s", message);
+    std::longjmp(jump_, 1);
+  }
+
+  std::string_view bytes_;
+  const std::string& source_;
+  bool grey_;
+  uint8_t* out_ = nullptr;
+  size_t row_bytes_ = 0;
+  char what_[JMSG_LENGTH_MAX] = {};
+  std::jmp_buf jump_ = {};
+  jpeg_error_mgr errors_ = {};
+  jpeg_progress_mgr progress_ = {};
+  jpeg_decompress_struct jpeg_ = {};
+};
+
+}  // namespace
+
+Tensor DecodeJpeg(std::string_view bytes, const std::string& source, bool grey) {
+  return JpegDecoder(bytes, source, grey).Decode();
+}
+
+}  // namespace coracle::inline internal
