@@ -1,0 +1,13 @@
+export {bellmanFord} from './bellman-ford';
+export {components} from './components';
+export {dijkstra} from './dijkstra';
+export {dijkstraAll} from './dijkstra-all';
+export {findCycles} from './find-cycles';
+export {floydWarshall} from './floyd-warshall';
+export {isAcyclic} from './is-acyclic';
+export {postorder} from './postorder';
+export {preorder} from './preorder';
+export {prim} from './prim';
+export {shortestPaths} from './shortest-paths';
+export {tarjan} from './tarjan';
+export {topsort, CycleException} from './topsort';

@@ -1,0 +1,1 @@
+export const version = '4.0.5';
