@@ -8,12 +8,13 @@
  *   coracle_last_error() of the same thread says what is wrong, where, and how to mend it. No C++
  *   exception passes through these functions, and none of them prints, exits or aborts.
  * - The library frees what it made, by the function named after it (coracle_model_free, ...), which
- *   accepts NULL. It never frees or keeps memory of the caller, unless a comment says so.
+ *   accepts NULL. It never frees or keeps memory of the caller, unless a comment says so. If a
+ *   function that makes a handle fails, it sets the handle to NULL.
  * - Text is UTF-8 and ends in a zero byte. A pointer argument must not be NULL where the comment
  *   does not allow it; the function then returns CORACLE_INVALID_ARGUMENT.
- * - Each handle states which threads may use it.
- * - A function or a field that is here stays. New fields of a struct come last, and `struct_size`
- *   says how many the caller knows.
+ * - Each handle states which threads may use it. No other call may use a handle while it is freed.
+ * - A function or a field of a released version stays. New fields of a struct come last;
+ *   `struct_size` says how many the caller knows, and a library that knows fewer ignores the rest.
  */
 
 #include <stddef.h>
@@ -68,8 +69,14 @@ CORACLE_C_API int32_t coracle_last_status(void);
  * as many as there are processors. */
 CORACLE_C_API int32_t coracle_set_threads(int32_t threads);
 
-/* Called for each message of the library (level 0: information, 1: warning, 2: error), from any
- * thread, one at a time. Without it, messages go to standard error. NULL restores that. */
+/* `log` is called for each message of the library (level 0: information, 1: warning, 2: error).
+ * Without it, messages go to standard error; NULL restores that.
+ * - It is called by any thread, also by threads that the library made, but one call at a time.
+ * - `message` is valid during the call only.
+ * - It must not throw or jump out. It may call functions of this header; a message that these cause
+ *   in the same thread meanwhile is dropped.
+ * - When coracle_set_log returns, the function before is not running and never runs again, so that
+ *   `user` may be freed. Called by the log function itself, it returns at once. */
 typedef void (*coracle_log_function)(int32_t level, const char* message, void* user);
 CORACLE_C_API void coracle_set_log(coracle_log_function log, void* user);
 
@@ -99,7 +106,12 @@ typedef struct coracle_string {
   uint64_t size;
 } coracle_string;
 
-/* A view of elements in memory, in row-major order without gaps. */
+/* Elements in memory, in row-major order without gaps. As an input, all fields but `capacity` are
+ * the caller's, and the elements are only read. As an output, `struct_size` is the caller's, and
+ * - capacity 0: the library sets `data` to memory of the session (whatever `data` was before);
+ * - else `data` is the caller's memory of `capacity` bytes, to which the library copies the result.
+ * The library sets all other fields but `capacity`, so that a tensor may be an output again and
+ * again: it keeps its memory. */
 typedef struct coracle_tensor {
   uint32_t struct_size; /* sizeof(coracle_tensor) */
   int32_t dtype;        /* CORACLE_FLOAT32, ... */
@@ -107,11 +119,12 @@ typedef struct coracle_tensor {
   int32_t lod_levels;   /* levels of sequences; 0: the rows are no sequences */
   const int64_t* dims;
   void* data;
-  uint64_t bytes; /* of data */
+  uint64_t bytes; /* of the elements at data */
   /* Where sequences begin and end (Paddle's LoD): level k has lod_sizes[k] offsets, lod[k], which
    * begin with 0. */
   const uint64_t* const* lod;
   const uint64_t* lod_sizes;
+  uint64_t capacity; /* outputs: bytes of the caller's memory at data; 0: data is the session's */
 } coracle_tensor;
 
 /* Bytes of one element; 0 for an unknown type. */
@@ -125,19 +138,22 @@ CORACLE_C_API const char* coracle_dtype_name(int32_t dtype);
 typedef struct coracle_options coracle_options;
 CORACLE_C_API int32_t coracle_options_new(coracle_options** options);
 CORACLE_C_API void coracle_options_free(coracle_options* options);
+/* clang-format off */
 /*
  * name              value
  * memory_limit      bytes that a run may use; 0: 80% of the machine's memory
  * time_limit        seconds that a run may take; 0: no limit
  * kernels           auto, reference
  * optimize          1: run the compiler's passes (default), 0: do not
- * tune              1: choose kernels by timing them when a shape is first seen, 0: by rules
- * (default) flush_subnormals  1: treat subnormal numbers as 0 (default), 0: keep them seed of
- * random ops shape:NAME        shape of the model's input NAME, "1,3,224,224"; -1 leaves a dim open
- * (ONNX)
+ * tune              1: choose kernels by timing them for each new shape, 0: by rules (default)
+ * flush_subnormals  1: treat subnormal numbers as 0 (default), 0: keep them
+ * seed              of random ops
+ * shape:NAME        shape of the model's input NAME, "1,3,224,224"; -1 leaves a dim open
  *
- * Returns CORACLE_NOT_FOUND for an unknown name, CORACLE_INVALID_ARGUMENT for a bad value.
+ * Returns CORACLE_NOT_FOUND for an unknown name, CORACLE_INVALID_ARGUMENT for a bad value. An input
+ * that the model does not have is an error of the function that loads; a trainer takes no shapes.
  */
+/* clang-format on */
 CORACLE_C_API int32_t coracle_options_set(coracle_options* options, const char* name,
                                           const char* value);
 
@@ -185,18 +201,24 @@ CORACLE_C_API void coracle_session_free(coracle_session* session);
 /*
  * Runs the model once. `inputs` has coracle_model_inputs() tensors in the model's order, whose
  * elements are read where they are; their shapes may change from run to run. `outputs` has
- * coracle_model_outputs() tensors:
- * - data NULL: the function sets it to the result in the session's memory.
- * - else it copies the result to `data`, which has room for `bytes` bytes. If that is too little,
- *   it returns CORACLE_OUT_OF_RANGE. Results of strings cannot be copied.
- * It sets all other fields: bytes to the size of the result, and dims and lod to memory of the
- * session. What lies in the session's memory is valid until its next run.
+ * coracle_model_outputs() tensors: see coracle_tensor for who owns their memory.
+ * - What lies in the session's memory (data, dims, lod) belongs to the caller until the session's
+ *   next run or its end. `data` may be written to: it is never a part of an input or a parameter.
+ *   It may be an input of the next run.
+ * - CORACLE_OUT_OF_RANGE: some `capacity` is too small. Then `bytes` of each output says how many
+ *   are needed; no other field and no element has changed, but the model has run, which counts for
+ *   models that keep a state.
+ * - Results of strings cannot be copied: they need a capacity of 0.
+ * - After any other error the outputs are unchanged, and the session is as good as before, except
+ *   that the state of a model that keeps one may have changed in part.
  */
 CORACLE_C_API int32_t coracle_session_run(coracle_session* session, const coracle_tensor* inputs,
                                           int32_t input_count, coracle_tensor* outputs,
                                           int32_t output_count);
-/* Ends the run that another thread has begun, with CORACLE_CANCELLED; no effect between runs. Any
- * thread may call it. */
+/* Ends the run that another thread has begun, with CORACLE_CANCELLED, before its next op. Any
+ * thread may call it, but not while or after the session is freed. It has no effect between runs: a
+ * cancel that comes before the run has begun is lost, and one that comes too late does not end the
+ * next run. A program that must not lose it repeats it until coracle_session_run has returned. */
 CORACLE_C_API void coracle_session_cancel(coracle_session* session);
 
 /* --- training --- */
@@ -213,7 +235,7 @@ CORACLE_C_API int32_t coracle_trainer_new(const char* program, const char* start
                                           coracle_trainer** trainer);
 CORACLE_C_API void coracle_trainer_free(coracle_trainer* trainer);
 /* Runs one step: feeds the variables `feed_names`, and gives the values of `fetch_names` as
- * coracle_session_run does. */
+ * coracle_session_run does. A fetched parameter is a copy. */
 CORACLE_C_API int32_t coracle_trainer_step(coracle_trainer* trainer, const char* const* feed_names,
                                            const coracle_tensor* feeds, int32_t feed_count,
                                            const char* const* fetch_names, coracle_tensor* fetches,

@@ -32,6 +32,32 @@ int32_t Keep(int32_t status, const char* text) noexcept {
   return status;
 }
 
+// The caller's log function. The lock is held while it runs, so that SetLog waits for its end.
+struct CallersLog {
+  std::mutex mutex;
+  coracle_log_function log = nullptr;
+  void* user = nullptr;
+};
+CallersLog callers_log;
+thread_local bool in_log = false;  // the function runs in this thread, which has the lock
+
+void CallLog(MessageLevel level, const std::string& message) {
+  if (in_log) return;
+  const std::lock_guard<std::mutex> lock(callers_log.mutex);
+  if (!callers_log.log) return;
+  in_log = true;
+  callers_log.log(static_cast<int32_t>(level), message.c_str(), callers_log.user);
+  in_log = false;
+}
+
+void SetLog(coracle_log_function log, void* user) {
+  std::unique_lock<std::mutex> lock(callers_log.mutex, std::defer_lock);
+  if (!in_log) lock.lock();
+  callers_log.log = log;
+  callers_log.user = user;
+  SetLogSink(log ? LogSink(CallLog) : LogSink());
+}
+
 }  // namespace
 
 int32_t KeepError() noexcept {
@@ -79,17 +105,7 @@ int32_t coracle_set_threads(int32_t threads) {
 }
 
 void coracle_set_log(coracle_log_function log, void* user) {
-  (void)Guard([&] {
-    if (!log) {
-      coracle::SetLogSink({});
-      return;
-    }
-    auto mutex = std::make_shared<std::mutex>();
-    coracle::SetLogSink([=](coracle::MessageLevel level, const std::string& message) {
-      const std::lock_guard<std::mutex> lock(*mutex);
-      log(static_cast<int32_t>(level), message.c_str(), user);
-    });
-  });
+  (void)Guard([&] { coracle::capi::SetLog(log, user); });
 }
 
 uint64_t coracle_dtype_size(int32_t dtype) {

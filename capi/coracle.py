@@ -7,13 +7,15 @@
 
 This file is all of it: it calls libcoracle_c by ctypes, and needs numpy. The library is found by
 the environment's CORACLE_LIBRARY (a path), next to this file, or where the system keeps libraries.
-Threads may share a Model; each gets a session of its own.
+Threads may share a Model; each gets a session of its own. Texts are UTF-8; other bytes of a result
+come as lone surrogates (Python's "surrogateescape"), so that none is lost.
 """
 
 import ctypes
 import ctypes.util
 import os
 import threading
+import weakref
 
 import numpy as np
 
@@ -46,7 +48,7 @@ class _Tensor(ctypes.Structure):
         ("lod_levels", ctypes.c_int32), ("dims", ctypes.POINTER(ctypes.c_int64)),
         ("data", ctypes.c_void_p), ("bytes", ctypes.c_uint64),
         ("lod", ctypes.POINTER(ctypes.POINTER(ctypes.c_uint64))),
-        ("lod_sizes", ctypes.POINTER(ctypes.c_uint64)),
+        ("lod_sizes", ctypes.POINTER(ctypes.c_uint64)), ("capacity", ctypes.c_uint64),
     ]
 
 
@@ -67,11 +69,11 @@ def _load():
         ("options_free", None, [handle]), ("options_set", number, [handle, text, text]),
         ("model_load", number, [text, handle, place]),
         ("model_load_memory", number,
-         [text, text, ctypes.c_uint64, text, ctypes.c_uint64, handle, place]),
+         [text, handle, ctypes.c_uint64, handle, ctypes.c_uint64, handle, place]),
         ("model_free", None, [handle]), ("model_inputs", number, [handle]),
         ("model_outputs", number, [handle]), ("model_input", number, port),
         ("model_output", number, port), ("session_new", number, [handle, place]),
-        ("session_free", None, [handle]),
+        ("session_free", None, [handle]), ("session_cancel", None, [handle]),
         ("session_run", number, [handle, tensors, number, tensors, number]),
         ("trainer_new", number, [text, text, text, handle, place]),
         ("trainer_free", None, [handle]), ("trainer_step", number, step),
@@ -90,7 +92,7 @@ _library = _load()
 
 def _check(status):
     if status != 0:
-        raise Error(status, _library.coracle_last_error().decode("utf-8", "replace"))
+        raise Error(status, _library.coracle_last_error().decode("utf-8", "backslashreplace"))
 
 
 def version():
@@ -116,8 +118,34 @@ class _Options:
         _library.coracle_options_free(self.handle)
 
 
+def _encoded(text):
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _decoded(text):
+    return text.decode("utf-8", "surrogateescape")
+
+
 def _texts(names):
-    return (ctypes.c_char_p * max(len(names), 1))(*[name.encode() for name in names])
+    return (ctypes.c_char_p * max(len(names), 1))(*[_encoded(name) for name in names])
+
+
+def _element(value):
+    """The bytes of a text in an array."""
+    if isinstance(value, bytes):
+        return value
+    if not isinstance(value, str):
+        raise TypeError(f"an array of texts holds {value!r}")
+    return _encoded(value)
+
+
+def _memory(data):
+    """Address and size of bytes, a bytearray, a memoryview, ..., and what keeps them alive."""
+    view = memoryview(data).cast("B")
+    if view.nbytes == 0:
+        return None, 0, view
+    array = np.frombuffer(view, np.uint8)
+    return array.ctypes.data, array.nbytes, array
 
 
 def _inputs(arrays):
@@ -127,7 +155,7 @@ def _inputs(arrays):
         array = np.asarray(array)
         tensor.struct_size, tensor.rank = ctypes.sizeof(_Tensor), array.ndim
         if array.dtype.kind in "OUS":
-            texts = [x if isinstance(x, bytes) else str(x).encode() for x in array.ravel()]
+            texts = [_element(x) for x in array.ravel()]
             data = (_String * max(len(texts), 1))()
             for element, text in zip(data, texts):
                 element.data = ctypes.cast(ctypes.c_char_p(text), ctypes.c_void_p)
@@ -157,8 +185,9 @@ def _array(tensor):
         elements = ctypes.cast(tensor.data, ctypes.POINTER(_String))
         texts = [ctypes.string_at(elements[i].data, elements[i].size) if elements[i].size else b""
                  for i in range(count)]
-        return np.array([text.decode("utf-8", "replace") for text in texts],
-                        dtype=object).reshape(shape)
+        array = np.empty(len(texts), object)
+        array[:] = [_decoded(text) for text in texts]
+        return array.reshape(shape)
     data = ctypes.string_at(tensor.data, tensor.bytes) if tensor.bytes else b""
     if tensor.dtype == _BFLOAT16:
         upper = np.frombuffer(data, np.uint16).astype(np.uint32) << 16
@@ -180,7 +209,7 @@ class Model:
     """An inference model of Paddle, Paddle 3 or ONNX.
 
     Model(path) reads a file. Model(program=bytes, parameters=bytes, format="pdmodel"|"json"|"onnx")
-    takes bytes. Further arguments are options of coracle_options_set, such as time_limit=2.
+    takes bytes, a bytearray or a memoryview. Further arguments are options of coracle_options_set, such as time_limit=2.
     `inputs` and `outputs` are lists of (name, dtype, shape), where -1 is a dim that may change.
     """
 
@@ -191,22 +220,25 @@ class Model:
             status = _library.coracle_model_load(os.fsencode(path), chosen.handle,
                                                  ctypes.byref(self._handle))
         else:
+            address, size, kept = _memory(program)
+            values, values_size, kept_values = _memory(parameters)
             status = _library.coracle_model_load_memory(
-                format.encode(), program, len(program), parameters, len(parameters),
-                chosen.handle, ctypes.byref(self._handle))
+                format.encode(), address, size, values, values_size, chosen.handle,
+                ctypes.byref(self._handle))
         _check(status)
         count = _library.coracle_model_inputs(self._handle)
         self.inputs = [self._port(_library.coracle_model_input, i) for i in range(count)]
         count = _library.coracle_model_outputs(self._handle)
         self.outputs = [self._port(_library.coracle_model_output, i) for i in range(count)]
         self._sessions = threading.local()
+        self._all_sessions, self._lock = weakref.WeakSet(), threading.Lock()
 
     def _port(self, function, index):
         name, dtype, rank = ctypes.c_char_p(), ctypes.c_int32(), ctypes.c_int32()
         dims = (ctypes.c_int64 * 9)()
         _check(function(self._handle, index, ctypes.byref(name), ctypes.byref(dtype),
                         ctypes.byref(rank), dims))
-        return name.value.decode(), _DTYPES.get(dtype.value), tuple(dims[: rank.value])
+        return _decoded(name.value), _DTYPES.get(dtype.value), tuple(dims[: rank.value])
 
     def run(self, *arrays, **named):
         """The outputs for these inputs, as a list of new arrays."""
@@ -223,6 +255,8 @@ class Model:
         session = getattr(self._sessions, "session", None)
         if session is None:
             session = self._sessions.session = _Session(self._handle)
+            with self._lock:
+                self._all_sessions.add(session)
         inputs, kept = _inputs(arrays)
         outputs = (_Tensor * max(len(self.outputs), 1))()
         for output in outputs:
@@ -230,6 +264,14 @@ class Model:
         _check(_library.coracle_session_run(session.handle, inputs, len(arrays), outputs,
                                             len(self.outputs)))
         return [_array(output) for output in outputs[: len(self.outputs)]]
+
+    def cancel(self):
+        """Ends the runs that other threads have begun: they raise an Error of status 8. It has no
+        effect on runs that begin later."""
+        with self._lock:
+            sessions = list(self._all_sessions)
+        for session in sessions:
+            _library.coracle_session_cancel(session.handle)
 
     def __del__(self):
         if getattr(self, "_handle", None):

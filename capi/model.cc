@@ -2,25 +2,48 @@
 #include <coracle/capi/model.h>
 #include <coracle/capi/options.h>
 #include <coracle/convert/models.h>
+#include <coracle/edit/edit.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/model_bytes.h>
 #include <coracle/framework/ir/feed_fetch.h>
 #include <fmt/format.h>
 
-#include <mutex>
+#include <algorithm>
 #include <string_view>
 
 namespace coracle::capi {
 namespace {
 
+// ONNX models take shapes when they are imported; for programs, the shape rules run again.
+void DeclareInputs(const coracle_options& options, InferenceModel* model) {
+  const InputShapes shapes(options.input_shapes.begin(), options.input_shapes.end());
+  for (const auto& [name, shape] : shapes) {
+    if (std::count(model->feed_names.begin(), model->feed_names.end(), name) == 0) {
+      throw Error(ErrorCode::kNotFound,
+                  fmt::format("the option shape:{} names no input of the model{}", name,
+                              DidYouMean(name, model->feed_names)));
+    }
+  }
+  if (!shapes.empty()) SetShapes(model->program, shapes, DefaultOps());
+}
+
 InferenceModel LoadFile(const std::string& path, const coracle_options& options, Scope& scope) {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    RegisterOnnxReader();
-    RegisterPirReader();
-  });
-  if (!path.ends_with(".onnx")) return LoadInferenceModel(path, scope);
-  return ImportOnnx(path, scope, {.input_shapes = options.input_shapes});
+  if (path.ends_with(".onnx") && !options.input_shapes.empty())
+    return ImportOnnx(path, scope, {.input_shapes = options.input_shapes});
+  InferenceModel model = LoadInferenceModel(path, scope);
+  DeclareInputs(options, &model);
+  return model;
+}
+
+InferenceModel ParsePirModel(std::string_view program, std::string_view parameters,
+                             const std::string& source, Scope& scope) {
+  InferenceModel model;
+  model.program = ParsePir(program, source);
+  model.feed_names = FeedNames(model.program);
+  model.fetch_names = FetchNames(model.program);
+  ParseCombined(model.program, PersistableNames(model.program), parameters,
+                source + "'s parameters", scope);
+  return model;
 }
 
 InferenceModel LoadBytes(std::string_view format, std::string_view program,
@@ -29,16 +52,13 @@ InferenceModel LoadBytes(std::string_view format, std::string_view program,
   const std::string source = "the model in memory";
   if (format == "onnx")
     return ParseOnnx(program, source, scope, {.input_shapes = options.input_shapes});
-  if (format == "pdmodel") return ParseInferenceModel(program, parameters, source, scope);
-  if (format != "json")
+  if (format != "pdmodel" && format != "json") {
     ThrowInvalid(fmt::format("the format must be pdmodel, json or onnx, got {}",
                              Quote(std::string(format))));
-  InferenceModel model;
-  model.program = ParsePir(program, source);
-  model.feed_names = FeedNames(model.program);
-  model.fetch_names = FetchNames(model.program);
-  ParseCombined(model.program, PersistableNames(model.program), parameters,
-                source + "'s parameters", scope);
+  }
+  InferenceModel model = format == "json" ? ParsePirModel(program, parameters, source, scope)
+                                          : ParseInferenceModel(program, parameters, source, scope);
+  DeclareInputs(options, &model);
   return model;
 }
 
@@ -68,7 +88,6 @@ coracle_model* Compile(const InferenceModel& from, Scope scope, const coracle_op
 // `load` gives the model of a scope.
 template <class Load>
 void LoadModel(const coracle_options* given, coracle_model** model, const Load& load) {
-  RequireArgument(model, "model");
   coracle_options options;
   options.compile.shape_warnings = false;
   if (given) options = *given;
@@ -105,6 +124,8 @@ extern "C" {
 int32_t coracle_model_load(const char* path, const coracle_options* options,
                            coracle_model** model) {
   return Guard([&] {
+    RequireArgument(model, "model");
+    *model = nullptr;
     RequireArgument(path, "path");
     LoadModel(options, model, [&](const coracle_options& chosen, coracle::Scope& scope) {
       return LoadFile(path, chosen, scope);
@@ -116,6 +137,8 @@ int32_t coracle_model_load_memory(const char* format, const void* program, uint6
                                   const void* parameters, uint64_t parameter_bytes,
                                   const coracle_options* options, coracle_model** model) {
   return Guard([&] {
+    RequireArgument(model, "model");
+    *model = nullptr;
     RequireArgument(format, "format");
     const auto text = BytesOf(program, program_bytes, "program");
     const auto values = BytesOf(parameters, parameter_bytes, "parameters");

@@ -37,8 +37,10 @@ struct coracle_session {
   explicit coracle_session(std::shared_ptr<const coracle::capi::Model> of);
 
   std::shared_ptr<const coracle::capi::Model> model;
+  std::vector<std::string> input_names, output_names;  // for errors: "input 'x'"
   coracle::PreparedProgram program;
   coracle::Scope scope;
+  coracle::capi::StateTensors state;
   std::vector<coracle::Tensor> feeds;
   coracle::capi::Results results;
   std::atomic<bool> running{false}, cancelled{false};

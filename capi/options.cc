@@ -94,6 +94,7 @@ extern "C" {
 int32_t coracle_options_new(coracle_options** options) {
   return Guard([&] {
     RequireArgument(options, "options");
+    *options = nullptr;
     *options = new coracle_options;
     // Sessions are made for other shapes on purpose.
     (*options)->compile.shape_warnings = false;

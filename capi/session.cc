@@ -28,22 +28,25 @@ void CheckCount(int32_t given, size_t wanted, const char* what) {
     ThrowInvalid(fmt::format("the model has {} {}, got {}", wanted, what, given));
 }
 
-std::string NameOf(const char* what, const Port& port) {
-  return fmt::format("{} {}", what, Quote(port.name));
+std::vector<std::string> NamesOf(const char* what, const std::vector<Port>& ports) {
+  std::vector<std::string> names;
+  for (const Port& port : ports) names.push_back(fmt::format("{} {}", what, Quote(port.name)));
+  return names;
 }
 
 void Run(coracle_session& session, const coracle_tensor* inputs, coracle_tensor* outputs) {
   const Running running(session);
-  const Model& model = *session.model;
-  session.feeds.resize(model.inputs.size());
-  for (size_t i = 0; i < model.inputs.size(); ++i) {
+  for (size_t i = 0; i < session.output_names.size(); ++i)
+    CheckOutput(outputs[i], session.output_names[i]);
+  session.feeds.resize(session.input_names.size());
+  for (size_t i = 0; i < session.feeds.size(); ++i) {
     session.feeds[i].lod().clear();
-    ViewOf(inputs[i], NameOf("input", model.inputs[i]), &session.feeds[i]);
+    ViewOf(inputs[i], session.input_names[i], &session.feeds[i]);
   }
   const ScopedRun limited(session.limits);
   const std::vector<Tensor>& results = session.program.Run(session.scope, session.feeds);
-  for (size_t i = 0; i < results.size(); ++i)
-    session.results.Fill(i, results[i], NameOf("output", model.outputs[i]), &outputs[i]);
+  session.results.Fill(results, {session.feeds, session.state.Of(session.scope)},
+                       session.output_names, outputs);
 }
 
 }  // namespace
@@ -52,7 +55,11 @@ void Run(coracle_session& session, const coracle_tensor* inputs, coracle_tensor*
 using namespace coracle::capi;  // NOLINT(google-build-using-namespace): the functions are in C
 
 coracle_session::coracle_session(std::shared_ptr<const Model> of)
-    : model(std::move(of)), program(*model->program), scope(model->state.Clone()) {
+    : model(std::move(of)),
+      input_names(NamesOf("input", model->inputs)),
+      output_names(NamesOf("output", model->outputs)),
+      program(*model->program),
+      scope(model->state.Clone()) {
   coracle::ResourceOptions options;
   options.stop = [this] { return cancelled.load(std::memory_order_relaxed); };
   limits = std::make_shared<coracle::ResourceLimits>(options, nullptr);
@@ -62,8 +69,9 @@ extern "C" {
 
 int32_t coracle_session_new(const coracle_model* model, coracle_session** session) {
   return Guard([&] {
-    RequireArgument(model, "model");
     RequireArgument(session, "session");
+    *session = nullptr;
+    RequireArgument(model, "model");
     *session = new coracle_session(model->model);
   });
 }

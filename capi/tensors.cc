@@ -2,7 +2,10 @@
 #include <coracle/capi/tensors.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
+#include <variant>
 
 namespace coracle::capi {
 namespace {
@@ -12,6 +15,21 @@ void CheckStruct(const coracle_tensor& tensor, const std::string& what) {
     ThrowInvalid(fmt::format("{}: struct_size is {}; it must be sizeof(coracle_tensor), {}", what,
                              tensor.struct_size, sizeof(coracle_tensor)));
   }
+}
+
+bool Overlap(const Tensor& a, const Tensor& b) {
+  if (a.nbytes() == 0 || b.nbytes() == 0) return false;
+  const auto x = reinterpret_cast<uintptr_t>(a.raw()), y = reinterpret_cast<uintptr_t>(b.raw());
+  return x < y + b.nbytes() && y < x + a.nbytes();
+}
+
+bool LiesIn(const Tensor& result, const Results::Others& others) {
+  const auto overlaps = [&](const Tensor& other) { return Overlap(result, other); };
+  if (std::any_of(others.feeds.begin(), others.feeds.end(), overlaps)) return true;
+  return std::any_of(others.state.begin(), others.state.end(), [&](const VarValue* value) {
+    const auto* tensor = std::get_if<Tensor>(value);
+    return tensor && overlaps(*tensor);
+  });
 }
 
 }  // namespace
@@ -45,10 +63,48 @@ void ViewOf(const coracle_tensor& from, const std::string& what, Tensor* tensor)
   CheckLod(what, *tensor);
 }
 
-void Results::Fill(size_t index, const Tensor& from, const std::string& what, coracle_tensor* to) {
-  CheckStruct(*to, what);
-  if (kept_.size() <= index) kept_.resize(index + 1);
-  Kept& kept = kept_[index];
+void CheckOutput(const coracle_tensor& to, const std::string& what) {
+  CheckStruct(to, what);
+  if (to.capacity > 0 && !to.data)
+    ThrowInvalid(fmt::format("{}: capacity is {}, but data is NULL", what, to.capacity));
+}
+
+const std::vector<const VarValue*>& StateTensors::Of(const Scope& scope) {
+  if (generation_ == scope.Generation()) return values_;
+  values_.clear();
+  for (const std::string& name : scope.LocalNames()) values_.push_back(scope.Find(name));
+  generation_ = scope.Generation();
+  return values_;
+}
+
+void Results::Fill(std::span<const Tensor> from, const Others& others,
+                   std::span<const std::string> names, coracle_tensor* to) {
+  size_t small = from.size();
+  for (size_t i = from.size(); i-- > 0;) {
+    if (to[i].capacity == 0) continue;
+    if (from[i].dtype() == DType::kString)
+      ThrowInvalid(names[i] + ": a result of strings cannot be copied; it needs a capacity of 0");
+    if (to[i].capacity < from[i].nbytes()) small = i;
+  }
+  if (small < from.size()) {
+    for (size_t i = 0; i < from.size(); ++i) to[i].bytes = from[i].nbytes();
+    throw Error(
+        ErrorCode::kOutOfRange,
+        fmt::format("{}: the result, {}, has {} bytes, but there is room for {}", names[small],
+                    from[small].ToString(), from[small].nbytes(), to[small].capacity));
+  }
+  // All copies come first: what is written below may be the memory of another result.
+  std::vector<Tensor> copies(from.size());
+  for (size_t i = 0; i < from.size(); ++i)
+    if (LiesIn(from[i], others)) copies[i] = from[i].Clone();
+  if (kept_.size() < from.size()) kept_.resize(from.size());
+  for (size_t i = 0; i < from.size(); ++i) {
+    kept_[i].copy = std::move(copies[i]);
+    FillOne(from[i], kept_[i], &to[i]);
+  }
+}
+
+void Results::FillOne(const Tensor& from, Kept& kept, coracle_tensor* to) {
   kept.dims.assign(from.shape().begin(), from.shape().end());
   kept.lod = from.lod();
   kept.levels.clear();
@@ -63,21 +119,13 @@ void Results::Fill(size_t index, const Tensor& from, const std::string& what, co
   to->lod_levels = static_cast<int32_t>(kept.lod.size());
   to->lod = kept.levels.data();
   to->lod_sizes = kept.sizes.data();
-  const uint64_t room = to->bytes;
   to->bytes = from.nbytes();
-  if (!to->data) {
-    // The caller may write there: the elements belong to it until the next run.
-    to->data = const_cast<void*>(from.raw());
-    return;
-  }
-  if (from.dtype() == DType::kString)
-    ThrowInvalid(what + ": a result of strings needs data of NULL");
-  if (room < to->bytes) {
-    throw Error(ErrorCode::kOutOfRange,
-                fmt::format("{}: the result, {}, has {} bytes, but there is room for {}", what,
-                            from.ToString(), to->bytes, room));
-  }
-  if (to->bytes > 0) std::memcpy(to->data, from.raw(), to->bytes);
+  // The caller may write there: the elements belong to it until the next run.
+  const void* data = kept.copy.empty() ? from.raw() : std::as_const(kept.copy).raw();
+  if (to->capacity == 0)
+    to->data = const_cast<void*>(data);
+  else if (to->bytes > 0)
+    std::memcpy(to->data, data, to->bytes);
 }
 
 }  // namespace coracle::capi

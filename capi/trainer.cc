@@ -18,6 +18,7 @@ struct coracle_trainer {
   // Compiled for the names of feeds and fetches.
   std::map<std::pair<std::vector<std::string>, std::vector<std::string>>, coracle::PreparedProgram>
       prepared;
+  coracle::capi::StateTensors state;
   coracle::capi::Results results;
 };
 
@@ -37,6 +38,9 @@ std::vector<std::string> NamesOf(const char* const* names, int32_t count, const 
 
 coracle_trainer* Open(const char* program, const char* startup, const char* parameters,
                       const coracle_options& options) {
+  if (!options.input_shapes.empty())
+    ThrowInvalid(
+        "a trainer takes no option shape:NAME; its feeds have the shapes of their tensors");
   auto trainer = std::make_unique<coracle_trainer>(options.compile, ReadProgram(program));
   if (startup) trainer->executor.Run(ReadProgram(startup), trainer->scope);
   if (parameters) LoadParameters(trainer->program, parameters, trainer->scope);
@@ -55,13 +59,15 @@ PreparedProgram& PreparedFor(coracle_trainer& trainer, const std::vector<std::st
 void Step(coracle_trainer& trainer, const std::vector<std::string>& feed_names,
           const coracle_tensor* feeds, const std::vector<std::string>& fetch_names,
           coracle_tensor* fetches) {
+  std::vector<std::string> outputs;
+  for (const std::string& name : fetch_names) outputs.push_back("fetch " + Quote(name));
+  for (size_t i = 0; i < outputs.size(); ++i) CheckOutput(fetches[i], outputs[i]);
   std::vector<Tensor> views(feed_names.size());
   for (size_t i = 0; i < views.size(); ++i)
     ViewOf(feeds[i], "feed " + Quote(feed_names[i]), &views[i]);
   PreparedProgram& prepared = PreparedFor(trainer, feed_names, fetch_names);
   const std::vector<Tensor>& results = prepared.Run(trainer.scope, views);
-  for (size_t i = 0; i < fetch_names.size(); ++i)
-    trainer.results.Fill(i, results[i], "fetch " + Quote(fetch_names[i]), &fetches[i]);
+  trainer.results.Fill(results, {views, trainer.state.Of(trainer.scope)}, outputs, fetches);
 }
 
 }  // namespace
@@ -74,9 +80,13 @@ extern "C" {
 int32_t coracle_trainer_new(const char* program, const char* startup, const char* parameters,
                             const coracle_options* options, coracle_trainer** trainer) {
   return Guard([&] {
-    RequireArgument(program, "program");
     RequireArgument(trainer, "trainer");
-    *trainer = Open(program, startup, parameters, options ? *options : coracle_options{});
+    *trainer = nullptr;
+    RequireArgument(program, "program");
+    coracle_options chosen;
+    chosen.compile.shape_warnings = false;
+    if (options) chosen = *options;
+    *trainer = Open(program, startup, parameters, chosen);
   });
 }
 

@@ -60,6 +60,7 @@ coracle_library(coracle_convert_library coracle_convert coracle_convert_proto co
 add_library(coracle::convert ALIAS coracle_convert_library)
 set_target_properties(coracle_convert_library PROPERTIES EXPORT_NAME convert)
 target_link_libraries(coracle_convert_library PUBLIC coracle_train_library)
+target_link_options(coracle_convert_library INTERFACE LINKER:--undefined=coracle_convert_readers)  # convert/model_readers.cc
 
 if(CORACLE_COVERAGE)
   foreach(part base tensor ir op io backward clip)

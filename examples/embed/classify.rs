@@ -16,6 +16,7 @@ struct Tensor {
     bytes: u64,
     lod: *const *const u64,
     lod_sizes: *const u64,
+    capacity: u64, // 0 for an output: the session owns its elements
 }
 
 const FLOAT32: i32 = 5;
@@ -69,6 +70,7 @@ impl Model {
             bytes,
             lod: ptr::null(),
             lod_sizes: ptr::null(),
+            capacity: 0,
         };
         let bytes = 4 * numbers.len() as u64;
         let input = tensor(FLOAT32, dims, numbers.as_mut_ptr() as *mut c_void, bytes);
@@ -78,6 +80,9 @@ impl Model {
             return Err("the result is not float32".to_string());
         }
         let count = output.bytes as usize / 4;
+        if count == 0 {
+            return Ok(Vec::new()); // its data may be null, which a slice must not be
+        }
         Ok(unsafe { slice::from_raw_parts(output.data as *const f32, count) }.to_vec())
     }
 }

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <map>
+#include <mutex>
 #include <unordered_set>
 
 namespace coracle {
@@ -78,14 +79,18 @@ ProgramDesc MakeInferenceProgram(const ProgramDesc& program, const std::vector<s
   return model;
 }
 
+std::vector<std::string> PdmodelsIn(const std::string& directory) {
+  std::vector<std::string> found;
+  std::error_code error;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error))
+    if (it->path().extension() == ".pdmodel") found.push_back(it->path().string());
+  return found;
+}
+
 // For a directory without __model__: returns inference.pdmodel, or the only .pdmodel file there.
 std::string FindPdmodel(const std::string& directory) {
   if (FileExists(directory + "/inference.pdmodel")) return directory + "/inference.pdmodel";
-  std::vector<std::string> found;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(directory, error)) {
-    if (entry.path().extension() == ".pdmodel") found.push_back(entry.path().string());
-  }
+  const std::vector<std::string> found = PdmodelsIn(directory);
   if (found.size() == 1) return found[0];
   throw Error(ErrorCode::kNotFound,
               fmt::format("the directory {} holds {}", Quote(directory, 300),
@@ -124,13 +129,38 @@ void RemoveMarks(ProgramDesc& program) {
 std::string JsonModel(const std::string& path) {
   const bool directory = IsDirectory(path);
   const std::string prefix = directory ? path + "/inference" : path;
-  const bool older = FileExists(prefix + ".pdmodel") || FileExists(path + "/__model__");
+  const bool older = directory ? FileExists(path + "/__model__") || !PdmodelsIn(path).empty()
+                               : FileExists(path) || FileExists(prefix + ".pdmodel");
   return !older && FileExists(prefix + ".json") ? prefix + ".json" : path;
 }
 
-std::map<std::string, ModelReader>& Readers() {
-  static std::map<std::string, ModelReader> readers;
+// The readers of other formats. The library coracle_convert registers its own when it is loaded.
+struct ModelReaders {
+  std::mutex mutex;
+  std::map<std::string, ModelReader> by_ending;
+};
+ModelReaders& Readers() {
+  static ModelReaders readers;
   return readers;
+}
+
+// nullptr: the file has Paddle's format.
+ModelReader ReaderFor(const std::string& path) {
+  if (IsDirectory(path)) return nullptr;
+  {
+    ModelReaders& readers = Readers();
+    const std::lock_guard<std::mutex> lock(readers.mutex);
+    for (const auto& [ending, reader] : readers.by_ending)
+      if (path.ends_with(ending)) return reader;
+  }
+  if ((path.ends_with(".onnx") || path.ends_with(".json")) && FileExists(path)) {
+    throw Error(ErrorCode::kUnimplemented,
+                fmt::format("reading {} takes the library coracle_convert, which this program is "
+                            "not linked to: use coracle::convert in CMake, or pkg-config's "
+                            "coracle_convert",
+                            Quote(path, 300)));
+  }
+  return nullptr;
 }
 
 InferenceModel ModelOf(ProgramDesc program) {
@@ -145,7 +175,9 @@ InferenceModel ModelOf(ProgramDesc program) {
 }  // namespace
 
 void internal::RegisterModelReader(const std::string& ending, ModelReader reader) {
-  Readers()[ending] = reader;
+  ModelReaders& readers = Readers();
+  const std::lock_guard<std::mutex> lock(readers.mutex);
+  readers.by_ending[ending] = reader;
 }
 
 void SaveInferenceModel(const std::string& path, const std::vector<std::string>& feeds,
@@ -168,9 +200,8 @@ void SaveInferenceModel(const std::string& path, const std::vector<std::string>&
 }
 
 InferenceModel LoadInferenceModel(const std::string& given, Scope& scope) {
-  const std::string path = Readers().count(".json") ? JsonModel(given) : given;
-  for (const auto& [ending, reader] : Readers())
-    if (path.ends_with(ending) && !IsDirectory(path)) return reader(path, scope);
+  const std::string path = JsonModel(given);
+  if (const ModelReader reader = ReaderFor(path)) return reader(path, scope);
   ModelFiles files = FindModel(path);
   InferenceModel model = ModelOf(ReadProgram(files.program));
   if (!PersistableNames(model.program).empty())

@@ -5,6 +5,10 @@
 //   names.pdmodel      text -> text: the strings of x[-1], as they are
 //   counter.pdmodel    adds x[1] to a persistable sum, and gives the sum
 //   lengths.pdmodel    the sum of each sequence of x[-1, 1]
+//   pass.pdmodel       a[-1, 2], b[-1, 2] -> b, a, a as [-1]: no op computes anything
+//   parameter.pdmodel  x[3] -> its parameter w[3] (1, 2, 3), x + w
+//   total.pdmodel      adds x[1] to a persistable sum, and gives the variable itself
+//   print.pdmodel      logs x[1], and gives it
 //   slow.pdmodel       a loop of x[1] rounds that never ends by itself
 // Prints the logits of the points (0, 0), (0.5, -1), one number a line.
 
@@ -47,6 +51,13 @@ void WriteCircle(const std::string& directory) {
   for (float v : result.span<float>()) std::printf("%.9g\n", static_cast<double>(v));
 }
 
+void AddState(ProgramDesc& program, const std::string& name, const Shape& shape) {
+  VarDesc& var = program.Root().Var(name);
+  var.SetDType(DType::kFloat32);
+  var.SetShape(shape);
+  var.SetPersistable(true);
+}
+
 void WriteOthers(const std::string& directory) {
   {
     ProgramDesc main, startup;
@@ -58,15 +69,49 @@ void WriteOthers(const std::string& directory) {
     ProgramDesc main, startup;
     Builder net(main, startup);
     const Variable x = net.Data("x", {1});
-    VarDesc& sum = main.Root().Var("total");
-    sum.SetDType(DType::kFloat32);
-    sum.SetShape({1});
-    sum.SetPersistable(true);
+    AddState(main, "total", {1});
     net.Append("elementwise_add", {{"X", {"total"}}, {"Y", {x.name()}}}, {{"Out", {"total"}}});
     const Variable result = net.Scale(net.Var("total"), {.scale = 1});
     Scope scope;
     scope.Set("total", Tensor::Full<float>({1}, 0));
     Write(directory + "/counter", main, {"x"}, {result.name()}, scope);
+  }
+  {
+    ProgramDesc main, startup;
+    Builder net(main, startup);
+    const Variable a = net.Data("a", {-1, 2}), b = net.Data("b", {-1, 2});
+    const Variable flat = net.Reshape(a, {-1});
+    Write(directory + "/pass", main, {"a", "b"}, {"b", "a", flat.name()});
+  }
+  {
+    ProgramDesc main, startup;
+    Builder net(main, startup);
+    const Variable x = net.Data("x", {3});
+    AddState(main, "w", {3});
+    Scope scope;
+    scope.Set("w", Tensor::Of<float>({3}, {1, 2, 3}));
+    const Variable sum = net.Binary("elementwise_add", x, net.Var("w"));
+    Write(directory + "/parameter", main, {"x"}, {"w", sum.name()}, scope);
+  }
+  {
+    ProgramDesc main, startup;
+    Builder net(main, startup);
+    const Variable x = net.Data("x", {1});
+    AddState(main, "total", {1});
+    net.Append("elementwise_add", {{"X", {"total"}}, {"Y", {x.name()}}}, {{"Out", {"total"}}});
+    Scope scope;
+    scope.Set("total", Tensor::Full<float>({1}, 0));
+    Write(directory + "/total", main, {"x"}, {"total"}, scope);
+  }
+}
+
+void WriteControl(const std::string& directory) {
+  {
+    ProgramDesc main, startup;
+    Builder net(main, startup);
+    net.Data("x", {1});
+    net.Append("print", {{"In", {"x"}}}, {{"Out", {"y"}}});
+    Write(directory + "/print", main, {"x"}, {"y"});
   }
   {
     ProgramDesc main, startup;
@@ -99,6 +144,7 @@ int main(int argc, char** argv) {
   try {
     coracle::WriteCircle(argv[1]);
     coracle::WriteOthers(argv[1]);
+    coracle::WriteControl(argv[1]);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

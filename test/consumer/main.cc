@@ -23,6 +23,18 @@ bool DifferInLastBits(const Tensor& a, const Tensor& b) {
   return difference <= 1e-6f * largest;
 }
 
+// This program is not linked to the library that reads other formats.
+bool RefusesOnnx() {
+  std::fclose(std::fopen("other.onnx", "w"));
+  Scope scope;
+  try {
+    LoadInferenceModel("other.onnx", scope);
+    return false;
+  } catch (const Error& e) {
+    return e.message().find("coracle_convert") != std::string::npos;
+  }
+}
+
 struct Points {
   Tensor x{DType::kFloat32, {64, 2}}, y{DType::kInt64, {64, 1}};
 };
@@ -84,6 +96,7 @@ int Run() {
   if (!DifferInLastBits(before, frozen.Run(loaded, {test.x})[0]))
     return Fail("the model with frozen parameters computes something else");
 
+  if (!RefusesOnnx()) return Fail("an ONNX model was read without the library for it");
   try {
     net.Fc(Variable::Of(main.Root(), "no_such_var"), {.size = 1});
     return Fail("an unknown variable was accepted");

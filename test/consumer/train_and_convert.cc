@@ -28,7 +28,7 @@ int Run() {
   Scope saved, imported;
   const InferenceModel model = LoadInferenceModel("digits", saved);
   ExportOnnx("digits.onnx", model.program, saved);
-  const InferenceModel back = ImportOnnx("digits.onnx", imported);
+  const InferenceModel back = LoadInferenceModel("digits.onnx", imported);
   const Tensor image(DType::kFloat32, {1, 1, 28, 28});
   const auto logits = [&](const InferenceModel& m, Scope& scope) {
     return Executor().Run(m.program, scope, {{m.feed_names[0], image}}, m.fetch_names)[0];
