@@ -213,7 +213,10 @@ class QuantizedMaker {
       return;
     }
     Quantized q{to_.NewName("q"), x.shape, NewDType()};
-    q.scale = NewScale(std::max(x.size, 1e-30) / 40 * std::max(Extreme(), 1.0));
+    // Larger scales, multiplied by each other, would exceed float32 in the ops of the pairs.
+    constexpr double kLargest = 1e14;
+    const double size = std::max(x.size, 1e-30) / 40 * std::max(Extreme(), 1.0);
+    q.scale = NewScale(std::min(size, kLargest));
     q.zero = NewZero(q.dtype);
     AttrList attrs = {{"axis", int32_t{0}}, {"out_dtype", static_cast<int32_t>(q.dtype)}};
     to_.Append("affine_quantize", QuantizationOf(x.name, q), "Out", q.name, attrs);
