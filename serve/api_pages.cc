@@ -34,10 +34,21 @@ json WithParameters(json path, const std::vector<std::string>& names) {
   return path;
 }
 
+json HeaderParameter(const char* name, const char* type, const char* description) {
+  return {
+      {"name", name}, {"in", "header"}, {"schema", {{"type", type}}}, {"description", description}};
+}
+
 json InferPath() {
   json path = Post("Runs the model",
                    "The outputs; binary ones follow the JSON text, whose length "
                    "Inference-Header-Content-Length gives");
+  path["post"]["parameters"] = {
+      HeaderParameter("Request-Timeout-Ms", "integer", "Milliseconds until the answer is 503"),
+      HeaderParameter("X-Request-Id", "string", "Comes back in the answer and in the logs"),
+      HeaderParameter("X-Trace", "string", "1: the server writes the times of the stages"),
+      HeaderParameter("Inference-Header-Content-Length", "integer",
+                      "Bytes of the JSON text, which binary tensors follow")};
   path["post"]["requestBody"] = {
       {"required", true},
       {"content",

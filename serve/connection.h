@@ -1,52 +1,72 @@
 #pragma once
-// A connection with limits: how long a request may take to arrive, and how large its head may be.
+// A connection of a client: its socket, and the request that it sends.
 
-#include <httplib.h>
+#include <coracle/serve/request_parser.h>
 
-#include <atomic>
-#include <chrono>
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace coracle::serve {
 
-class Connection : public httplib::Stream {
+// A non-blocking socket, which is closed at the end.
+class Connection {
  public:
-  Connection(socket_t socket, uint64_t max_head);
+  explicit Connection(int socket);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
 
-  // Waits for the first byte of a request. False: the client closed the connection, nothing came in
-  // time, or `stopping` became true.
-  bool WaitForRequest(double seconds, const std::atomic<bool>& stopping);
-  // From here on, reads fail after that time, and in a head after max_head bytes.
-  void BeginHead(double seconds);
-  void BeginBody(double seconds);
-  // Whether a read has failed since BeginHead.
-  bool FailedToRead() const { return failed_; }
-  // Sends what is left, and closes.
-  void Close();
+  int socket() const { return socket_; }
+  const std::string& remote() const { return remote_; }
 
-  bool is_readable() const override;
-  bool is_writable() const override;
-  ssize_t read(char* data, size_t size) override;
-  ssize_t write(const char* data, size_t size) override;
-  void get_remote_ip_and_port(std::string& ip, int& port) const override;
-  void get_local_ip_and_port(std::string& ip, int& port) const override;
-  socket_t socket() const override { return socket_; }
+  enum class Got { kBytes, kNothing, kEnd };
+  // Appends what has arrived, up to 64 KB, without waiting. kEnd: the client sends no more.
+  Got Receive(std::string* bytes);
+  // Waits until the client has taken all bytes, or the deadline has passed. False: it has not.
+  // `more`: other bytes follow at once.
+  bool Send(std::string_view bytes, bool more, Clock::time_point deadline);
+  // Sends what the socket takes without waiting.
+  void SendNow(std::string_view bytes);
+  // No more bytes are sent; the client may still send some.
+  void EndSending();
 
  private:
-  using Clock = std::chrono::steady_clock;
+  const int socket_;
+  std::string remote_;
+};
 
-  bool Wait(short events, Clock::time_point until) const;
-  void SetDeadline(double seconds);
+// A connection and how far its request is. The server's loop reads it; while the request is
+// answered, it belongs to a worker.
+struct Peer {
+  enum class State {
+    kIdle,     // no byte of a request has come
+    kHead,     // the head has begun
+    kBody,     // the head is there, the body is not
+    kAnswer,   // a worker has it
+    kLeaving,  // all is sent; bytes that arrive are thrown away
+  };
 
-  const socket_t socket_;
-  const uint64_t max_head_;
-  Clock::time_point deadline_;
-  uint64_t head_left_ = 0;
-  bool in_head_ = false;
-  bool failed_ = false;
-  char buffer_[16384];
-  size_t begin_ = 0, end_ = 0;  // of what was received and not read yet
+  Peer(int socket, const RequestLimits& request_limits, MemoryBudget* memory)
+      : connection(socket), limits(request_limits), budget(memory) {
+    NextRequest();
+  }
+  void NextRequest() { parser.emplace(limits, budget); }
+
+  Connection connection;
+  const RequestLimits limits;
+  MemoryBudget* const budget;
+  State state = State::kIdle;
+  std::optional<RequestParser> parser;
+  std::string unread;                      // bytes of the next request, which came with this one
+  std::optional<HttpError> refusal;        // why the request is not read to its end
+  bool ended = false;                      // the client sends no more
+  bool failed = false;                     // to take an answer
+  bool keep = false;                       // the connection goes on after the answer
+  Clock::time_point begin = Clock::now();  // of the state kIdle, or of the request
+  Clock::time_point deadline = Clock::time_point::max();
 };
 
 }  // namespace coracle::serve

@@ -1,198 +1,382 @@
 #include <coracle/framework/base/error.h>
-#include <coracle/framework/base/text.h>
 #include <coracle/serve/connection.h>
+#include <coracle/serve/http_answer.h>
 #include <coracle/serve/http_server.h>
-#include <fmt/format.h>
-#include <httplib.h>
+#include <coracle/serve/listener.h>
+#include <coracle/serve/worker_threads.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
-#include <cctype>
-#include <chrono>
-#include <set>
+#include <cerrno>
+#include <map>
+#include <mutex>
 #include <utility>
+#include <vector>
 
 namespace coracle::serve {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using PeerPtr = std::shared_ptr<Peer>;
 
-bool IsDigits(const std::string& text) {
-  return !text.empty() && text.size() < 19 &&
-         std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
+constexpr int kTickMs = 100;           // how often deadlines are compared with the time
+constexpr double kLeaveSeconds = 0.5;  // for what a client sends after the last answer
+constexpr double kIdleToClose = 0.1;   // an idle connection makes room for another after that
+constexpr double kSlowToClose = 1;     // a request that arrives slowly makes room after that
+constexpr size_t kMaxId = 128;         // bytes of X-Request-Id
+
+Clock::time_point DeadlineIn(double seconds) {
+  return Clock::now() +
+         std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+double SecondsFrom(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-std::string LowerCase(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
-// What is wrong with the head of a request, so that its body must not be read.
-struct BadHead {
-  int status = 0;  // 0: nothing
-  std::string message;
-};
-
-BadHead Refuse(int status, std::string message) { return {status, std::move(message)}; }
-
-BadHead CheckHead(const httplib::Request& request, uint64_t max_body) {
-  const size_t lengths = request.get_header_value_count("Content-Length");
-  const bool chunked = request.has_header("Transfer-Encoding");
-  if (lengths > 1) return Refuse(400, "several headers Content-Length");
-  if (chunked && lengths > 0) return Refuse(400, "both Content-Length and Transfer-Encoding");
-  if (chunked && LowerCase(request.get_header_value("Transfer-Encoding")) != "chunked")
-    return Refuse(501, "the only Transfer-Encoding is chunked");
-  if (lengths > 0) {
-    const std::string length = request.get_header_value("Content-Length");
-    if (!IsDigits(length)) return Refuse(400, "Content-Length must be a whole number");
-    if (std::stoull(length) > max_body)
-      return Refuse(413, fmt::format("the body may have {} bytes", max_body));
-  }
-  const std::string encoding = LowerCase(request.get_header_value("Content-Encoding"));
-  if (!encoding.empty() && encoding != "gzip" && encoding != "deflate" && encoding != "identity")
-    return Refuse(415, "Content-Encoding may be gzip or deflate");
-  const bool has_body =
-      chunked || (lengths > 0 && request.get_header_value("Content-Length") != "0");
-  if (has_body && request.method != "POST" && request.method != "PUT")
-    return Refuse(400, fmt::format("a {} has no body", Quote(request.method, 20)));
-  return {};
-}
-
-// `left` bytes may follow.
-Request PlainRequest(const httplib::Request& from) {
-  Request request;
-  request.method = from.method;
-  request.path = from.target.substr(0, from.target.find('?'));
-  for (const auto& [name, value] : from.headers) request.headers.emplace(LowerCase(name), value);
-  return request;
-}
-
-void Fill(const Response& from, httplib::Response* to) {
-  to->status = from.status;
-  for (const auto& [name, value] : from.headers) to->set_header(name, value);
-  to->set_content(from.body, from.type);
+bool IsId(const std::string& text) {
+  return text.size() <= kMaxId &&
+         std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
 }
 
 }  // namespace
 
-// httplib calls process_and_close_socket for each connection, in one of its threads.
-class HttpServer::Impl : public httplib::Server {
+class HttpServer::Impl {
  public:
-  Impl(const HttpOptions& options, HttpServer::Handler handler, AccessLog log)
-      : options_(options), handler_(std::move(handler)), log_(std::move(log)) {
-    const int threads = options.connections;
-    new_task_queue = [threads] { return new httplib::ThreadPool(static_cast<size_t>(threads)); };
-    set_tcp_nodelay(true);
-    set_socket_options([](socket_t socket) {
-      const int yes = 1;
-      ::setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-    });
-    set_payload_max_length(options.max_body);
-    set_expect_100_continue_handler([](const httplib::Request&, httplib::Response&) {
-      return bad_head.status == 0 ? 100 : 417;
-    });
-    set_pre_routing_handler([this](const httplib::Request& request, httplib::Response& response) {
-      if (bad_head.status == 0 && (request.method == "POST" || request.method == "PUT"))
-        return HandlerResponse::Unhandled;  // its body is read first
-      Answer(request, "", &response);
-      return HandlerResponse::Handled;
-    });
-    const auto read = [this](const httplib::Request& request, httplib::Response& response,
-                             const httplib::ContentReader& reader) {
-      std::string body;
-      const uint64_t most = options_.max_body;
-      const bool complete = reader([&](const char* data, size_t size) {
-        if (size > most - body.size()) return false;
-        body.append(data, size);
-        return true;
-      });
-      if (!complete) {
-        bad_head = body.size() == most || !connection->FailedToRead()
-                       ? Refuse(413, fmt::format("the body may have {} bytes", most))
-                       : Refuse(400, "the body ends too early");
-      }
-      Answer(request, std::move(body), &response);
-    };
-    Post(".*", httplib::Server::HandlerWithContentReader(read));
-    Put(".*", httplib::Server::HandlerWithContentReader(read));
-    set_error_handler([](const httplib::Request&, httplib::Response& response) {
-      if (response.body.empty()) Fill(ErrorResponse(response.status, "a bad request"), &response);
-    });
-    set_exception_handler(
-        [](const httplib::Request&, httplib::Response& response, std::exception_ptr) {
-          Fill(ErrorResponse(500, "the server failed"), &response);
-        });
-  }
+  Impl(const HttpOptions& options, HttpServer::Handler handler, AccessLog log);
+  ~Impl();
 
-  void Bind() {
-    if (options_.port == 0)
-      port_ = bind_to_any_port(options_.address);
-    else
-      port_ = bind_to_port(options_.address, options_.port) ? options_.port : -1;
-    if (port_ < 0) {
-      throw Error(ErrorCode::kIo, fmt::format("cannot listen on {}:{}; the port is taken, or the "
-                                              "address is not one of this machine",
-                                              options_.address, options_.port));
-    }
-    ::listen(svr_sock_, 1024);
-  }
-  int port() const { return port_; }
-  void Run() {
-    if (!stopping_) listen_after_bind();
-  }
-  void Stop() {
-    stopping_ = true;
-    stop();
-  }
+  void Bind();
+  int port() const { return listener_.port(); }
+  void Run();
+  void Stop();
 
  private:
-  // Of the request that this thread reads.
-  static thread_local BadHead bad_head;
-  static thread_local Connection* connection;
+  void Wake() const;
 
-  bool process_and_close_socket(socket_t socket) override {
-    Connection stream(socket, options_.max_head);
-    connection = &stream;
-    for (bool closed = false; !closed && !stopping_;) {
-      if (!stream.WaitForRequest(options_.idle_seconds, stopping_)) break;
-      bad_head = {};
-      stream.BeginHead(options_.head_seconds);
-      const bool good = process_request(stream, false, closed, [&](httplib::Request& request) {
-        request.ranges.clear();
-        bad_head = CheckHead(request, options_.max_body);
-        if (!request.has_header("Content-Length") && !request.has_header("Transfer-Encoding"))
-          request.set_header("Content-Length", "0");  // else it waits for a body
-        stream.BeginBody(options_.body_seconds);
-      });
-      // Bytes of a body that was not read would be taken for the next request.
-      if (!good || bad_head.status != 0) break;
-    }
-    stream.Close();
-    connection = nullptr;
-    return true;
+  // The loop.
+  void Watch(int operation, int socket, uint32_t events) const;
+  void Listen(bool listen);
+  void Accept();
+  bool MakeRoom();
+  void Receive(const PeerPtr& peer);
+  void DropBytes(const PeerPtr& peer);
+  void ReadRequest(const PeerPtr& peer);
+  void Refuse(const PeerPtr& peer, const HttpError& error);
+  void Dispatch(const PeerPtr& peer);
+  void TakeAnswered();
+  void GoOn(const PeerPtr& peer);
+  void CheckDeadlines();
+  void Close(const PeerPtr& peer) { peers_.erase(peer->connection.socket()); }
+  void Arm(const PeerPtr& peer) const {
+    Watch(EPOLL_CTL_MOD, peer->connection.socket(), EPOLLIN | EPOLLONESHOT);
   }
 
-  void Answer(const httplib::Request& from, std::string body, httplib::Response* to) {
-    const Clock::time_point begin = Clock::now();
-    Request request = PlainRequest(from);
-    request.body = std::move(body);
-    const Response response =
-        bad_head.status != 0 ? ErrorResponse(bad_head.status, bad_head.message) : handler_(request);
-    Fill(response, to);
-    if (bad_head.status != 0) to->set_header("Connection", "close");
-    if (!log_) return;
-    log_({from.method, request.path, from.remote_addr, response.status, request.body.size(),
-          response.body.size(), std::chrono::duration<double>(Clock::now() - begin).count()});
-  }
+  // A worker.
+  void Answer(const PeerPtr& peer);
+  Response Handled(Peer& peer);
+  void Send(Peer& peer, const Response& response, bool with_body);
 
   const HttpOptions options_;
   const HttpServer::Handler handler_;
   const AccessLog log_;
-  int port_ = -1;
+  Listener listener_;
+  const int epoll_, wake_;
   std::atomic<bool> stopping_{false};
+  bool listening_ = false;
+  std::map<int, PeerPtr> peers_;  // by socket
+  std::mutex mutex_;
+  std::vector<PeerPtr> answered_;  // by workers; the loop takes them
+  WorkerThreads* workers_ = nullptr;
 };
 
-thread_local BadHead HttpServer::Impl::bad_head;
-thread_local Connection* HttpServer::Impl::connection = nullptr;
+HttpServer::Impl::Impl(const HttpOptions& options, HttpServer::Handler handler, AccessLog log)
+    : options_(options),
+      handler_(std::move(handler)),
+      log_(std::move(log)),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      wake_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
+  if (options.connections < 1)
+    throw Error(ErrorCode::kInvalidArgument, "a server needs at least one connection");
+  if (epoll_ < 0 || wake_ < 0)
+    throw Error(ErrorCode::kIo, "cannot serve: the process has too many open files");
+  Watch(EPOLL_CTL_ADD, wake_, EPOLLIN);
+}
+
+HttpServer::Impl::~Impl() {
+  if (epoll_ >= 0) ::close(epoll_);
+  if (wake_ >= 0) ::close(wake_);
+}
+
+void HttpServer::Impl::Bind() {
+  listener_.Bind(options_.address, options_.port);
+  Listen(true);
+}
+
+void HttpServer::Impl::Stop() {
+  stopping_ = true;
+  Wake();
+}
+
+void HttpServer::Impl::Wake() const {
+  const uint64_t one = 1;
+  static_cast<void>(!::write(wake_, &one, sizeof one));
+}
+
+void HttpServer::Impl::Run() {
+  WorkerThreads workers(static_cast<size_t>(options_.connections));
+  workers_ = &workers;
+  std::array<epoll_event, 64> events;
+  for (Clock::time_point next_check = Clock::now();;) {
+    if (stopping_) {
+      listener_.Close();
+      CheckDeadlines();
+      if (peers_.empty()) break;
+    }
+    const bool wait = peers_.empty() && listening_;
+    const int count =
+        ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), wait ? -1 : kTickMs);
+    for (int i = 0; i < count; ++i) {
+      const int socket = events[static_cast<size_t>(i)].data.fd;
+      if (socket == listener_.socket()) {
+        Accept();
+      } else if (socket == wake_) {
+        uint64_t times = 0;
+        static_cast<void>(!::read(wake_, &times, sizeof times));
+      } else if (const auto found = peers_.find(socket); found != peers_.end()) {
+        Receive(PeerPtr(found->second));
+      }
+    }
+    TakeAnswered();
+    if (Clock::now() < next_check) continue;
+    next_check = Clock::now() + std::chrono::milliseconds(kTickMs);
+    CheckDeadlines();
+    if (!stopping_) Listen(true);
+  }
+  workers.Finish();
+}
+
+void HttpServer::Impl::Watch(int operation, int socket, uint32_t events) const {
+  epoll_event event = {};
+  event.events = events;
+  event.data.fd = socket;
+  ::epoll_ctl(epoll_, operation, socket, &event);
+}
+
+void HttpServer::Impl::Listen(bool listen) {
+  if (listen == listening_) return;
+  Watch(listen ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, listener_.socket(), EPOLLIN);
+  listening_ = listen;
+}
+
+// Accepts who waits. Without room, the others wait until the next check.
+void HttpServer::Impl::Accept() {
+  const auto most = static_cast<size_t>(options_.connections);
+  do {
+    if (peers_.size() >= most && !MakeRoom()) return Listen(false);
+    const int socket = listener_.Accept();
+    if (socket < 0) {
+      const bool no_files =
+          errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+      if (no_files && !MakeRoom()) Listen(false);
+      return;
+    }
+    const RequestLimits limits = {options_.max_body, options_.max_head};
+    const auto peer = std::make_shared<Peer>(socket, limits, options_.memory.get());
+    peer->deadline = DeadlineIn(options_.idle_seconds);
+    peers_[socket] = peer;
+    Watch(EPOLL_CTL_ADD, socket, EPOLLIN | EPOLLONESHOT);
+  } while (peers_.size() < most);
+}
+
+// Closes the connection that has been idle longest, or refuses the slowest request. True: there is
+// room now.
+bool HttpServer::Impl::MakeRoom() {
+  PeerPtr idle, slow;
+  for (const auto& [socket, peer] : peers_) {
+    if (peer->state == Peer::State::kAnswer) continue;
+    const bool sends = peer->state == Peer::State::kHead || peer->state == Peer::State::kBody;
+    PeerPtr& longest = sends ? slow : idle;
+    if (!longest || peer->begin < longest->begin) longest = peer;
+  }
+  if (idle && SecondsFrom(idle->begin) > kIdleToClose) return Close(idle), true;
+  if (slow && SecondsFrom(slow->begin) > kSlowToClose)
+    Refuse(slow, HttpError(408, "the request arrives slowly while other clients wait"));
+  return false;
+}
+
+void HttpServer::Impl::Receive(const PeerPtr& peer) {
+  if (peer->state == Peer::State::kAnswer) return;
+  if (peer->state == Peer::State::kLeaving) return DropBytes(peer);
+  if (peer->connection.Receive(&peer->unread) == Connection::Got::kEnd) peer->ended = true;
+  ReadRequest(peer);
+}
+
+// With bytes unread, closing would destroy the answer on its way to the client.
+void HttpServer::Impl::DropBytes(const PeerPtr& peer) {
+  std::string bytes;
+  if (peer->connection.Receive(&bytes) == Connection::Got::kEnd) return Close(peer);
+  Arm(peer);
+}
+
+void HttpServer::Impl::ReadRequest(const PeerPtr& peer) {
+  RequestParser& parser = *peer->parser;
+  if (peer->state == Peer::State::kIdle && !peer->unread.empty()) {
+    peer->state = Peer::State::kHead;
+    peer->begin = Clock::now();
+    peer->deadline = DeadlineIn(options_.head_seconds);
+  }
+  try {
+    const size_t taken = parser.Feed(peer->unread);
+    if (taken == peer->unread.size())
+      peer->unread = {};
+    else
+      peer->unread.erase(0, taken);
+    if (peer->ended && parser.begun() && !parser.done())
+      throw HttpError(400, "the request ends too early");
+  } catch (const HttpError& error) {
+    return Refuse(peer, error);
+  } catch (const std::bad_alloc&) {
+    return Refuse(peer, HttpError(503, "out of memory"));
+  }
+  if (parser.done()) return Dispatch(peer);
+  if (peer->ended) return Close(peer);
+  if (peer->state == Peer::State::kHead && parser.head_ended()) {
+    peer->state = Peer::State::kBody;
+    peer->deadline = DeadlineIn(options_.body_seconds);
+    if (parser.wants_continue()) peer->connection.SendNow("HTTP/1.1 100 Continue\r\n\r\n");
+  }
+  Arm(peer);
+}
+
+void HttpServer::Impl::Refuse(const PeerPtr& peer, const HttpError& error) {
+  peer->refusal = error;
+  Dispatch(peer);
+}
+
+void HttpServer::Impl::Dispatch(const PeerPtr& peer) {
+  peer->state = Peer::State::kAnswer;
+  peer->parser->request().received = Clock::now();
+  workers_->Add([this, peer] {
+    try {
+      Answer(peer);
+    } catch (const std::exception&) {  // out of memory
+      peer->keep = false;
+      peer->ended = true;
+    }
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      answered_.push_back(peer);
+    }
+    Wake();
+  });
+}
+
+void HttpServer::Impl::TakeAnswered() {
+  std::vector<PeerPtr> answered;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    answered.swap(answered_);
+  }
+  for (const PeerPtr& peer : answered) GoOn(peer);
+}
+
+// After an answer.
+void HttpServer::Impl::GoOn(const PeerPtr& peer) {
+  peer->begin = Clock::now();
+  if (peer->keep && !stopping_) {
+    peer->NextRequest();
+    peer->state = Peer::State::kIdle;
+    peer->deadline = DeadlineIn(options_.idle_seconds);
+    return peer->unread.empty() && !peer->ended ? Arm(peer) : ReadRequest(peer);
+  }
+  if (peer->ended) return Close(peer);
+  peer->parser.reset();  // returns its memory
+  peer->connection.EndSending();
+  peer->state = Peer::State::kLeaving;
+  peer->deadline = DeadlineIn(kLeaveSeconds);
+  Arm(peer);
+}
+
+void HttpServer::Impl::CheckDeadlines() {
+  const Clock::time_point now = Clock::now();
+  std::vector<PeerPtr> late;
+  for (const auto& [socket, peer] : peers_) {
+    const bool leaves = stopping_ && peer->state == Peer::State::kIdle;
+    if (peer->state != Peer::State::kAnswer && (leaves || peer->deadline < now))
+      late.push_back(peer);
+  }
+  for (const PeerPtr& peer : late) {
+    if (peer->state == Peer::State::kHead || peer->state == Peer::State::kBody)
+      Refuse(peer, HttpError(408, "the request does not arrive in time"));
+    else
+      Close(peer);
+  }
+}
+
+void HttpServer::Impl::Answer(const PeerPtr& peer) {
+  const Request& request = peer->parser->request();
+  Access access;
+  access.method = request.method;
+  access.path = request.path;
+  access.remote = peer->connection.remote();
+  access.id = request.Header("x-request-id");
+  access.trace = request.Header("x-trace") == "1";
+  access.request_bytes = request.body.size();
+  access.receive_seconds = std::chrono::duration<double>(request.received - peer->begin).count();
+  const Clock::time_point received = request.received;
+  const std::string accepted = request.Header("accept-encoding");
+  Response response = Handled(*peer);
+  CompressBody(accepted, &response);
+  if (!access.id.empty() && IsId(access.id)) response.headers["X-Request-Id"] = access.id;
+  access.status = response.status;
+  access.response_bytes = response.body.size();
+  access.queue_seconds = response.queue_seconds;
+  access.run_seconds = response.run_seconds;
+  const Clock::time_point begin = Clock::now();
+  Send(*peer, response, access.method != "HEAD");
+  access.send_seconds = SecondsFrom(begin);
+  access.seconds = SecondsFrom(received);
+  access.sent = !peer->failed;
+  if (log_) log_(access);
+}
+
+Response HttpServer::Impl::Handled(Peer& peer) {
+  RequestParser& parser = *peer.parser;
+  peer.keep = false;
+  if (peer.refusal) return ErrorResponse(peer.refusal->status(), peer.refusal->what());
+  Response response;
+  try {
+    Request& request = parser.request();
+    if (!IsId(request.Header("x-request-id")))
+      throw HttpError(400, "X-Request-Id may have 128 characters, and no spaces");
+    DecodeBody(options_.max_body, &parser.share(), &request);
+    response = handler_(std::move(request));
+  } catch (const HttpError& error) {
+    response = ErrorResponse(error.status(), error.what());
+  } catch (const std::bad_alloc&) {
+    response = ErrorResponse(503, "out of memory");
+  } catch (...) {
+    response = ErrorResponse(500, "the server failed");
+  }
+  // A body without a length might follow.
+  peer.keep = parser.keep_alive() && response.status != 411 && !stopping_;
+  return response;
+}
+
+void HttpServer::Impl::Send(Peer& peer, const Response& response, bool with_body) {
+  const std::string head = AnswerHead(response, peer.keep, options_.idle_seconds);
+  const std::string_view body = with_body ? std::string_view(response.body) : "";
+  const Clock::time_point deadline =
+      DeadlineIn(options_.write_seconds + static_cast<double>(body.size()) / options_.write_rate);
+  const bool sent = peer.connection.Send(head, !body.empty(), deadline) &&
+                    peer.connection.Send(body, false, deadline);
+  if (sent) return;
+  peer.failed = peer.ended = true;
+  peer.keep = false;
+}
 
 HttpServer::HttpServer(const HttpOptions& options, Handler handler, AccessLog log)
     : impl_(std::make_unique<Impl>(options, std::move(handler), std::move(log))) {}

@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 
 constexpr int kMaxDepth = 100;
-constexpr int kMaxFields = 100'000;
+constexpr int kMaxFields = 10'000;
 
 // Called by the parser for each value of the text. Elements of inputs go straight to their tensor.
 class BodyReader : public nlohmann::json_sax<json> {
@@ -45,7 +45,7 @@ class BodyReader : public nlohmann::json_sax<json> {
   }
   bool string(string_t& value) override {
     if (!InData()) return Scalar(std::move(value), "");
-    data().AddText(std::move(value));
+    data().AddText(value);
     return true;
   }
   bool binary(binary_t&) override { throw HttpError(400, "the body is not JSON"); }
@@ -101,6 +101,8 @@ class BodyReader : public nlohmann::json_sax<json> {
   }
 
   json* Place(json value) {
+    // Only start_array, which does not come here with data, writes this field.
+    if (IsDataOfAnInput()) throw HttpError(400, "data must be an array");
     if (++fields_ > kMaxFields)
       throw HttpError(400, fmt::format("the request has more than {} fields", kMaxFields));
     if (open_.empty()) {

@@ -10,13 +10,13 @@
 namespace coracle::serve {
 
 struct InferBody {
-  // An input with data has "data": true here.
+  // Where an input has data, its field is true here.
   nlohmann::json fields;
   std::vector<JsonElements> data;  // of each input; empty for those without data
 };
 
 // Throws HttpError with status 400 for text that is not JSON, objects with a repeated name, more
-// than 100 levels of arrays, and more than 100,000 fields besides the elements.
+// than 100 levels of arrays, and more than 10,000 fields besides the elements.
 InferBody ParseInferBody(std::string_view text);
 
 }  // namespace coracle::serve

@@ -52,25 +52,26 @@ class BinaryReader {
 
 // BYTES: for each element a length of four bytes, then the bytes.
 Tensor TextsOf(const std::string& name, const Shape& shape, std::string_view bytes) {
-  std::vector<std::string> texts;
-  while (!bytes.empty()) {
+  const auto count = static_cast<uint64_t>(shape.numel());
+  std::vector<StringRef> texts;
+  texts.reserve(std::min<uint64_t>(count, bytes.size() / sizeof(uint32_t)));
+  while (!bytes.empty() && texts.size() < count) {
     uint32_t size = 0;
-    if (bytes.size() < sizeof size)
-      Refuse(fmt::format("input {}: {} bytes are left over", Quote(name), bytes.size()));
+    if (bytes.size() < sizeof size) break;
     std::memcpy(&size, bytes.data(), sizeof size);
     bytes.remove_prefix(sizeof size);
     if (size > bytes.size()) {
       Refuse(fmt::format("input {}: element {} has {} bytes, but {} are left", Quote(name),
                          texts.size(), size, bytes.size()));
     }
-    texts.emplace_back(bytes.substr(0, size));
+    texts.push_back({bytes.data(), size});
     bytes.remove_prefix(size);
   }
-  if (texts.size() != static_cast<uint64_t>(shape.numel())) {
-    Refuse(fmt::format("input {}: a tensor of shape {} has {} elements, got {}", Quote(name),
-                       shape.ToString(), shape.numel(), texts.size()));
+  if (texts.size() != count || !bytes.empty()) {
+    Refuse(fmt::format("input {}: a tensor of shape {} has {} elements, got {} and {} bytes more",
+                       Quote(name), shape.ToString(), count, texts.size(), bytes.size()));
   }
-  return Tensor::OfStrings(shape, texts);
+  return Tensor::View(DType::kString, shape, texts.data()).Clone();
 }
 
 Tensor BinaryTensor(const std::string& name, DType dtype, const Shape& shape,
@@ -159,18 +160,14 @@ Tensor InputOf(const json& input, const Port& port, const JsonElements& elements
   const json* data = Field(input, "data");
   const json* size = Parameter(input, "binary_data_size");
   if (data && size) Refuse(fmt::format("input {}: it has data and binary_data_size", name));
-  if (data) {
-    if (!data->is_boolean() || !data->get<bool>())
-      Refuse(fmt::format("input {}: data must be an array", name));
-    return elements.ToTensor(port.name, port.dtype, shape);
-  }
+  if (data) return elements.ToTensor(port.name, port.dtype, shape);
   if (!size) Refuse(fmt::format("input {}: it has no data", name));
   if (!size->is_number_unsigned())
     Refuse(fmt::format("input {}: binary_data_size must be a whole number from 0 on", name));
   return BinaryTensor(port.name, port.dtype, shape, binary.Take(port.name, size->get<uint64_t>()));
 }
 
-void ReadInputs(const InferBody& body, const std::vector<Port>& ports, BinaryReader& binary,
+void ReadInputs(InferBody& body, const std::vector<Port>& ports, BinaryReader& binary,
                 InferRequest* request) {
   const json* inputs = Field(body.fields, "inputs");
   if (!inputs || !inputs->is_array()) Refuse("the request needs an array of inputs");
@@ -180,6 +177,7 @@ void ReadInputs(const InferBody& body, const std::vector<Port>& ports, BinaryRea
     const size_t index = IndexOf(ports, name, "input");
     if (given[index]) Refuse(fmt::format("the input {} is given twice", Quote(name)));
     given[index] = InputOf((*inputs)[i], ports[index], body.data[i], binary);
+    body.data[i] = {};
   }
   for (size_t i = 0; i < ports.size(); ++i) {
     if (!given[i]) Refuse(fmt::format("the input {} is missing", Quote(ports[i].name)));
@@ -213,42 +211,27 @@ InferRequest RawRequest(std::string_view body, const std::vector<Port>& inputs,
   const Port& port = inputs[0];
   Shape shape = port.shape;
   int unknown = -1;
-  int64_t known = 1;
   for (int i = 0; i < shape.rank(); ++i) {
-    if (shape[i] >= 0)
-      known *= shape[i];
-    else if (unknown >= 0)
-      Refuse("a request without JSON needs a model with at most one open dim");
-    else
-      unknown = i;
+    if (shape[i] >= 0) continue;
+    if (unknown >= 0) Refuse("a request without JSON needs a model with at most one open dim");
+    unknown = i;
+    shape[i] = 1;
   }
+  const int64_t known = shape.numel();
   InferRequest request;
   for (size_t i = 0; i < outputs.size(); ++i) request.outputs.push_back({i, true});
   if (port.dtype == DType::kString) {
-    for (int i = 0; i < shape.rank(); ++i) shape[i] = 1;
-    request.inputs.push_back(Tensor::OfStrings(shape, std::vector{std::string(body)}));
+    if (known != 1)
+      Refuse(fmt::format("a request without JSON is one text, but input {} has the shape {}",
+                         Quote(port.name), port.shape.ToString()));
+    StringRef text = {body.data(), body.size()};
+    request.inputs.push_back(Tensor::View(DType::kString, shape, &text).Clone());
     return request;
   }
   const auto elements = static_cast<int64_t>(body.size() / SizeOf(port.dtype));
   if (unknown >= 0) shape[unknown] = known > 0 ? elements / known : 0;
   request.inputs.push_back(BinaryTensor(port.name, port.dtype, shape, body));
   return request;
-}
-
-size_t JsonBytes(const Request& request) {
-  const auto header = request.headers.find(kHeaderLength);
-  if (header == request.headers.end()) return request.body.size();
-  const std::string& text = header->second;
-  size_t size = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
-  if (text.empty() || error != std::errc() || end != text.data() + text.size() ||
-      size > request.body.size()) {
-    Refuse(
-        fmt::format("Inference-Header-Content-Length must be a whole number up to the {} bytes "
-                    "of the body, got {}",
-                    request.body.size(), Quote(text, 40)));
-  }
-  return size;
 }
 
 // --- answers ---
@@ -266,9 +249,9 @@ void AppendElements(const Port& port, const Tensor& tensor, std::string* json_te
     comma = ",";
   };
   if (tensor.dtype() == DType::kString) {
-    for (const std::string& text : tensor.Strings()) {
+    for (const StringRef& text : tensor.span<StringRef>()) {
       try {
-        append(json(text).dump());
+        append(json(text.view()).dump());
       } catch (const json::exception&) {
         RefuseResult(port, "JSON has no bytes that are not UTF-8");
       }
@@ -293,16 +276,16 @@ void AppendElements(const Port& port, const Tensor& tensor, std::string* json_te
   }
 }
 
-std::string BytesOf(const Tensor& tensor) {
-  if (tensor.dtype() != DType::kString)
-    return {static_cast<const char*>(tensor.raw()), tensor.nbytes()};
-  std::string bytes;
-  for (const std::string& text : tensor.Strings()) {
-    const auto size = static_cast<uint32_t>(text.size());
-    bytes.append(reinterpret_cast<const char*>(&size), sizeof size);
-    bytes += text;
+void AppendBytes(const Tensor& tensor, std::string* bytes) {
+  if (tensor.dtype() != DType::kString) {
+    bytes->append(static_cast<const char*>(tensor.raw()), tensor.nbytes());
+    return;
   }
-  return bytes;
+  for (const StringRef& text : tensor.span<StringRef>()) {
+    const auto size = static_cast<uint32_t>(text.size);
+    bytes->append(reinterpret_cast<const char*>(&size), sizeof size);
+    *bytes += text.view();
+  }
 }
 
 }  // namespace
@@ -313,13 +296,29 @@ std::string DatatypeOf(DType dtype) {
   return "";
 }
 
+size_t JsonSize(const Request& request) {
+  const auto header = request.headers.find(kHeaderLength);
+  if (header == request.headers.end()) return request.body.size();
+  const std::string& text = header->second;
+  size_t size = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size);
+  if (text.empty() || error != std::errc() || end != text.data() + text.size() ||
+      size > request.body.size()) {
+    Refuse(
+        fmt::format("Inference-Header-Content-Length must be a whole number up to the {} bytes "
+                    "of the body, got {}",
+                    request.body.size(), Quote(text, 40)));
+  }
+  return size;
+}
+
 InferRequest ParseInferRequest(const Request& request, const std::vector<Port>& inputs,
                                const std::vector<Port>& outputs) {
-  const size_t json_bytes = JsonBytes(request);
+  const size_t json_bytes = JsonSize(request);
   const std::string_view all = request.body;
   if (json_bytes == 0 && request.headers.count(kHeaderLength))
     return RawRequest(all, inputs, outputs);
-  const InferBody body = ParseInferBody(all.substr(0, json_bytes));
+  InferBody body = ParseInferBody(all.substr(0, json_bytes));
   BinaryReader binary(all.substr(json_bytes));
   InferRequest made;
   if (const json* id = Field(body.fields, "id")) {
@@ -351,16 +350,23 @@ Response InferResponse(const InferRequest& request, const std::string& model,
     text += fmt::format("{{\"name\":{},\"datatype\":\"{}\",\"shape\":[{}],",
                         json(outputs[wanted.index].name).dump(), DatatypeOf(tensor.dtype()),
                         fmt::join(tensor.shape().ToVector(), ","));
+    std::vector<std::string> parameters;
+    const size_t before = blobs.size();
     if (wanted.binary) {
-      const std::string bytes = BytesOf(tensor);
-      text += fmt::format("\"parameters\":{{\"binary_data_size\":{}}}}}", bytes.size());
-      blobs += bytes;
+      AppendBytes(tensor, &blobs);
+      parameters.push_back(fmt::format("\"binary_data_size\":{}", blobs.size() - before));
       binary = true;
-    } else {
+    }
+    if (!tensor.lod().empty()) parameters.push_back("\"lod\":" + json(tensor.lod()).dump());
+    if (!parameters.empty())
+      text += fmt::format("\"parameters\":{{{}}}{}", fmt::join(parameters, ","),
+                          wanted.binary ? "" : ",");
+    if (!wanted.binary) {
       text += "\"data\":[";
       AppendElements(outputs[wanted.index], tensor, &text);
-      text += "]}";
+      text += ']';
     }
+    text += '}';
   }
   text += "]}";
   if (!binary) return response;
@@ -374,6 +380,7 @@ Response ErrorResponse(int status, const std::string& message) {
   Response response;
   response.status = status;
   response.body = json{{"error", message}}.dump(-1, ' ', false, json::error_handler_t::replace);
+  if (status == 503) response.headers["Retry-After"] = "1";
   return response;
 }
 

@@ -34,6 +34,9 @@ struct InferRequest {
   std::vector<WantedOutput> outputs;  // in the order of the request
 };
 
+// Bytes of the body's JSON text, which binary tensors may follow. Throws HttpError with status 400.
+size_t JsonSize(const Request& request);
+
 // Throws HttpError with status 400 and a message that names the tensor. Memory stays below some
 // times the size of the body.
 InferRequest ParseInferRequest(const Request& request, const std::vector<Port>& inputs,

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -31,48 +32,12 @@ const char* NameOf(JsonElements::Kind kind) {
   throw HttpError(400, fmt::format("input {}: element {} {}", Quote(name), i, what));
 }
 
-template <class T>
-void FillIntegers(const std::string& name, const std::vector<int64_t>& from,
-                  const std::vector<size_t>& above, Tensor* to) {
-  T* out = to->data<T>();
-  for (size_t i = 0; i < from.size(); ++i) {
-    const bool big = std::binary_search(above.begin(), above.end(), i);
-    const bool fits =
-        std::is_same_v<T, uint64_t> ? big || from[i] >= 0 : !big && std::in_range<T>(from[i]);
-    if (!fits) {
-      const std::string text =
-          big ? std::to_string(static_cast<uint64_t>(from[i])) : std::to_string(from[i]);
-      ThrowElement(name, i,
-                   fmt::format("is {}, which {} does not hold", text, ToString(to->dtype())));
-    }
-    out[i] = static_cast<T>(from[i]);
-  }
-}
-
-template <class T>
-void FillFloats(const std::string& name, const std::vector<double>& from, Tensor* to) {
-  T* out = to->data<T>();
-  for (size_t i = 0; i < from.size(); ++i) {
-    out[i] = static_cast<T>(from[i]);
-    if (!std::isfinite(out[i]))
-      ThrowElement(name, i,
-                   fmt::format("is {}, which {} does not hold", from[i], ToString(to->dtype())));
-  }
-}
-
-double AsDouble(int64_t value, bool big) {
-  return big ? static_cast<double>(static_cast<uint64_t>(value)) : static_cast<double>(value);
-}
-
 }  // namespace
 
 void JsonElements::Become(Kind kind) {
   if (kind_ == Kind::kNone) kind_ = kind;
   if (kind_ == Kind::kInteger && kind == Kind::kFloat) {
-    for (size_t i = 0; i < integers_.size(); ++i)
-      floats_.push_back(
-          AsDouble(integers_[i], std::binary_search(unsigned_.begin(), unsigned_.end(), i)));
-    integers_ = {};
+    for (size_t i = 0; i < words_.size(); ++i) words_[i] = std::bit_cast<uint64_t>(Number(i));
     unsigned_ = {};
     kind_ = kind;
   }
@@ -90,21 +55,70 @@ void JsonElements::AddBool(bool value) {
 void JsonElements::AddInteger(int64_t value) {
   if (kind_ == Kind::kFloat) return AddFloat(static_cast<double>(value));
   Become(Kind::kInteger);
-  integers_.push_back(value);
+  words_.push_back(static_cast<uint64_t>(value));
 }
 void JsonElements::AddUnsigned(uint64_t value) {
   if (kind_ == Kind::kFloat) return AddFloat(static_cast<double>(value));
   Become(Kind::kInteger);
-  unsigned_.push_back(integers_.size());
-  integers_.push_back(static_cast<int64_t>(value));
+  unsigned_.push_back(words_.size());
+  words_.push_back(value);
 }
 void JsonElements::AddFloat(double value) {
   Become(Kind::kFloat);
-  floats_.push_back(value);
+  words_.push_back(std::bit_cast<uint64_t>(value));
 }
-void JsonElements::AddText(std::string value) {
+void JsonElements::AddText(std::string_view value) {
   Become(Kind::kText);
-  texts_.push_back(std::move(value));
+  texts_ += value;
+  text_ends_.push_back(texts_.size());
+}
+
+double JsonElements::Number(size_t i) const {
+  if (kind_ == Kind::kFloat) return std::bit_cast<double>(words_[i]);
+  if (std::binary_search(unsigned_.begin(), unsigned_.end(), i))
+    return static_cast<double>(words_[i]);
+  return static_cast<double>(static_cast<int64_t>(words_[i]));
+}
+
+template <class T>
+void JsonElements::FillIntegers(const std::string& name, Tensor* to) const {
+  T* out = to->data<T>();
+  for (size_t i = 0; i < words_.size(); ++i) {
+    const bool big = std::binary_search(unsigned_.begin(), unsigned_.end(), i);
+    const auto value = static_cast<int64_t>(words_[i]);
+    const bool fits =
+        std::is_same_v<T, uint64_t> ? big || value >= 0 : !big && std::in_range<T>(value);
+    if (!fits) {
+      ThrowElement(name, i,
+                   fmt::format("is {}, which {} does not hold",
+                               big ? std::to_string(words_[i]) : std::to_string(value),
+                               ToString(to->dtype())));
+    }
+    out[i] = static_cast<T>(words_[i]);
+  }
+}
+
+template <class T>
+void JsonElements::FillFloats(const std::string& name, Tensor* to) const {
+  T* out = to->data<T>();
+  for (size_t i = 0; i < words_.size(); ++i) {
+    const double value = Number(i);
+    out[i] = static_cast<T>(value);
+    if (!std::isfinite(out[i]))
+      ThrowElement(name, i,
+                   fmt::format("is {}, which {} does not hold", value, ToString(to->dtype())));
+  }
+}
+
+Tensor JsonElements::Texts(const Shape& shape) const {
+  std::vector<StringRef> elements;
+  elements.reserve(size_);
+  size_t begin = 0;
+  for (size_t end : text_ends_) {
+    elements.push_back({texts_.data() + begin, end - begin});
+    begin = end;
+  }
+  return Tensor::View(DType::kString, shape, elements.data()).Clone();
 }
 
 Tensor JsonElements::ToTensor(const std::string& name, DType dtype, const Shape& shape) const {
@@ -126,25 +140,20 @@ Tensor JsonElements::ToTensor(const std::string& name, DType dtype, const Shape&
     throw HttpError(400, fmt::format("input {}: its elements must be {}, got {}", Quote(name),
                                      NameOf(wanted), NameOf(kind_)));
   }
-  if (dtype == DType::kString) return Tensor::OfStrings(shape, texts_);
+  if (dtype == DType::kString) return Texts(shape);
   Tensor tensor(dtype, shape);
   if (dtype == DType::kBool) {
     std::copy(bools_.begin(), bools_.end(), tensor.data<bool>());
-  } else if (floats) {
-    std::vector<double> values = floats_;
-    for (size_t i = 0; i < integers_.size(); ++i)
-      values.push_back(
-          AsDouble(integers_[i], std::binary_search(unsigned_.begin(), unsigned_.end(), i)));
-    if (dtype == DType::kFloat32)
-      FillFloats<float>(name, values, &tensor);
-    else
-      FillFloats<double>(name, values, &tensor);
+  } else if (dtype == DType::kFloat32) {
+    FillFloats<float>(name, &tensor);
+  } else if (dtype == DType::kFloat64) {
+    FillFloats<double>(name, &tensor);
   } else if (dtype == DType::kUInt64) {
-    FillIntegers<uint64_t>(name, integers_, unsigned_, &tensor);
+    FillIntegers<uint64_t>(name, &tensor);
   } else {
     DispatchDType(dtype, [&]<class T>() {
       if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>)
-        FillIntegers<T>(name, integers_, unsigned_, &tensor);
+        FillIntegers<T>(name, &tensor);
     });
   }
   return tensor;

@@ -4,7 +4,9 @@
 #include <coracle/framework/tensor/tensor.h>
 
 #include <cstdint>
+#include <deque>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace coracle::serve {
@@ -20,7 +22,7 @@ class JsonElements {
   void AddInteger(int64_t value);
   void AddUnsigned(uint64_t value);  // above INT64_MAX
   void AddFloat(double value);
-  void AddText(std::string value);
+  void AddText(std::string_view value);
 
   size_t size() const { return size_; }
 
@@ -31,14 +33,20 @@ class JsonElements {
 
  private:
   void Become(Kind kind);
+  double Number(size_t i) const;
+  template <class T>
+  void FillIntegers(const std::string& name, Tensor* to) const;
+  template <class T>
+  void FillFloats(const std::string& name, Tensor* to) const;
+  Tensor Texts(const Shape& shape) const;
 
   Kind kind_ = Kind::kNone;
   size_t size_ = 0;
   std::vector<bool> bools_;
-  std::vector<int64_t> integers_;
-  std::vector<size_t> unsigned_;  // elements of integers_ that are the bits of a uint64
-  std::vector<double> floats_;
-  std::vector<std::string> texts_;
+  std::deque<uint64_t> words_;   // the bits of int64_t, uint64_t or double; grows without copies
+  std::deque<size_t> unsigned_;  // those of words_ that are a uint64_t, ascending
+  std::string texts_;            // one after the other
+  std::deque<size_t> text_ends_;
 };
 
 }  // namespace coracle::serve

@@ -43,13 +43,13 @@ struct Counter {
 const std::vector<Counter>& Counters() {
   using M = const ModelMetrics&;
   static const std::vector<Counter> counters = {
-      {"coracle_batches_total", "counter", "Runs of the model.",
+      {"coracle_batches_total", "counter", "Finished runs of the model.",
        [](M m) { return static_cast<double>(m.batches); }},
-      {"coracle_rows_total", "counter", "Rows in these runs.",
+      {"coracle_rows_total", "counter", "Rows that these runs computed.",
        [](M m) { return static_cast<double>(m.rows); }},
-      {"coracle_queued_requests", "gauge", "Requests that wait for a run.",
+      {"coracle_queued_requests", "gauge", "Requests in the queue, which wait for a run.",
        [](M m) { return static_cast<double>(m.queued); }},
-      {"coracle_running_batches", "gauge", "Runs that have begun.",
+      {"coracle_running_batches", "gauge", "Runs that are not finished.",
        [](M m) { return static_cast<double>(m.running); }},
   };
   return counters;
@@ -63,10 +63,12 @@ struct Stage {
 
 const std::vector<Stage>& Stages() {
   static const std::vector<Stage> stages = {
-      {"coracle_request_seconds", "From the request's last byte to its answer.",
+      {"coracle_request_seconds",
+       "Seconds from the last byte of a successful request to its answer.",
        &ModelMetrics::request_seconds},
-      {"coracle_queue_seconds", "Time in the queue.", &ModelMetrics::queue_seconds},
-      {"coracle_run_seconds", "Time of one run of the model.", &ModelMetrics::run_seconds},
+      {"coracle_queue_seconds", "Seconds that a request waited in the queue.",
+       &ModelMetrics::queue_seconds},
+      {"coracle_run_seconds", "Seconds of one run of the model.", &ModelMetrics::run_seconds},
       {"coracle_batch_rows", "Rows of one run.", &ModelMetrics::batch_rows},
   };
   return stages;
@@ -111,6 +113,11 @@ std::shared_ptr<ModelMetrics> MetricsTable::Of(const std::string& model,
   return metrics;
 }
 
+void MetricsTable::CountAnswer(int status) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ++answers_[status];
+}
+
 std::string MetricsTable::Text() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::string text;
@@ -119,7 +126,7 @@ std::string MetricsTable::Text() const {
     return fmt::format("model=\"{}\",version=\"{}\"", EscapedLabel(key.first),
                        EscapedLabel(key.second));
   };
-  Head(&text, "coracle_requests_total", "counter", "Answered requests, by how they ended.");
+  Head(&text, "coracle_requests_total", "counter", "Requests to a model, by how they ended.");
   for (const auto& [key, m] : models_) {
     for (const auto& [end, count] : {std::pair<const char*, uint64_t>{"success", m->successes},
                                      {"bad_request", m->bad_requests},
@@ -139,7 +146,11 @@ std::string MetricsTable::Text() const {
     for (const auto& [key, m] : models_)
       ((*m).*stage.histogram).AppendTo(&text, stage.name, labels_of(key));
   }
-  Head(&text, "process_resident_memory_bytes", "gauge", "Memory of the process.");
+  Head(&text, "coracle_http_answers_total", "counter", "HTTP answers, by status.");
+  for (const auto& [status, count] : answers_)
+    fmt::format_to(out, "coracle_http_answers_total{{status=\"{}\"}} {}\n", status, count);
+  Head(&text, "process_resident_memory_bytes", "gauge",
+       "Bytes of physical memory that the process uses.");
   fmt::format_to(out, "process_resident_memory_bytes {}\n", ResidentBytes());
   return text;
 }

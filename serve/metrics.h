@@ -39,9 +39,11 @@ struct ModelMetrics {
       request_seconds{Histogram::Seconds()}, batch_rows{Histogram::Rows()};
 };
 
-// The metrics of all models that were loaded since the start. Thread-safe.
+// The metrics of all models that were loaded since the start, and of all answers. Thread-safe.
 class MetricsTable {
  public:
+  // An answer to any request, also to one that could not be read.
+  void CountAnswer(int status);
   std::shared_ptr<ModelMetrics> Of(const std::string& model, const std::string& version);
   // All of them, with the memory of the process.
   std::string Text() const;
@@ -49,6 +51,7 @@ class MetricsTable {
  private:
   mutable std::mutex mutex_;
   std::map<std::pair<std::string, std::string>, std::shared_ptr<ModelMetrics>> models_;
+  std::map<int, uint64_t> answers_;  // by status
 };
 
 }  // namespace coracle::serve

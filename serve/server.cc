@@ -4,6 +4,8 @@
 #include <coracle/serve/server.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -67,21 +69,64 @@ json PortsAsJson(const std::vector<Port>& ports) {
   return list;
 }
 
-void CountEnd(ModelMetrics& metrics, int status, const std::string& message) {
-  if (status == 400)
-    ++metrics.bad_requests;
-  else if (status == 503)
-    ++(message.find("time limit") != std::string::npos ? metrics.timeouts : metrics.rejected);
-  else
-    ++metrics.failures;
+void CountEnd(ModelMetrics& metrics, RequestEnd end) {
+  switch (end) {
+    case RequestEnd::kSuccess:
+      ++metrics.successes;
+      return;
+    case RequestEnd::kBadRequest:
+      ++metrics.bad_requests;
+      return;
+    case RequestEnd::kQueueFull:
+      ++metrics.rejected;
+      return;
+    case RequestEnd::kTimeout:
+      ++metrics.timeouts;
+      return;
+    case RequestEnd::kFailure:
+      ++metrics.failures;
+      return;
+  }
+}
+
+// The time until which the client waits; the end of time if it does not say.
+Clock::time_point DeadlineOf(const Request& request) {
+  const std::string text = request.Header("request-timeout-ms");
+  if (text.empty() && !request.headers.count("request-timeout-ms")) return Clock::time_point::max();
+  int64_t ms = 0;
+  const bool digits =
+      std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+  if (!digits || text.size() > 9 || !ParseInt64(text, &ms) || ms == 0)
+    throw HttpError(400,
+                    fmt::format("Request-Timeout-Ms must be a whole number from 1 to 999999999, "
+                                "got {}",
+                                Quote(text, 40)));
+  return request.received + std::chrono::milliseconds(ms);
+}
+
+// Bytes that the tensors of a request take while it is read, at most: an element of JSON has two
+// bytes or more, a text of BYTES four.
+uint64_t TensorBytes(const Request& request, const std::vector<Port>& inputs) {
+  constexpr uint64_t kPerJsonByte = 12, kPerTextByte = 8;
+  const bool texts = std::any_of(inputs.begin(), inputs.end(),
+                                 [](const Port& port) { return port.dtype == DType::kString; });
+  const uint64_t json = std::min<uint64_t>(JsonSize(request), request.body.size());
+  return json * kPerJsonByte + (request.body.size() - json) * (texts ? kPerTextByte : 1);
+}
+
+// "http://HOST:PORT" as "HOST:PORT".
+std::string HostOfOrigin(const std::string& origin) {
+  const size_t scheme = origin.find("://");
+  return scheme == origin.npos ? "" : origin.substr(scheme + 3);
 }
 
 }  // namespace
 
-Server::Server(Repository& repository, std::shared_ptr<MetricsTable> metrics)
-    : repository_(repository), metrics_(std::move(metrics)) {}
+Server::Server(Repository& repository, std::shared_ptr<MetricsTable> metrics,
+               const ServerOptions& options)
+    : repository_(repository), metrics_(std::move(metrics)), options_(options) {}
 
-Response Server::Handle(const Request& request) {
+Response Server::Handle(Request request) {
   try {
     return Route(request);
   } catch (const WrongMethod& wrong) {
@@ -89,9 +134,7 @@ Response Server::Handle(const Request& request) {
     response.headers["Allow"] = wrong.allowed;
     return response;
   } catch (const HttpError& error) {
-    Response response = ErrorResponse(error.status(), error.what());
-    if (error.status() == 503) response.headers["Retry-After"] = "1";
-    return response;
+    return ErrorResponse(error.status(), error.what());
   } catch (const std::bad_alloc&) {
     return ErrorResponse(503, "out of memory");
   } catch (const Error& error) {
@@ -102,7 +145,7 @@ Response Server::Handle(const Request& request) {
   }
 }
 
-Response Server::Route(const Request& request) {
+Response Server::Route(Request& request) {
   std::vector<std::string> path;
   for (const std::string& part : Split(request.path, '/')) {
     const auto decoded = Decoded(part);
@@ -156,7 +199,7 @@ Response Server::ServerMetadata() const {
 }
 
 // /v2/models/NAME[/versions/V][/ready|/infer]
-Response Server::ModelRoute(const Request& request, const std::vector<std::string>& path) {
+Response Server::ModelRoute(Request& request, const std::vector<std::string>& path) {
   const std::string& name = path[2];
   if (!IsModelName(name)) ThrowNoRoute();
   size_t at = 3;
@@ -190,24 +233,41 @@ Response Server::ModelMetadata(const std::string& name, const std::string& versi
                {"outputs", PortsAsJson(model->outputs())}});
 }
 
-Response Server::Infer(const Request& request, ServedModel& model) {
-  const Clock::time_point begin = Clock::now();
+Response Server::Infer(Request& request, ServedModel& model) {
   try {
+    if (!request.has_length)
+      throw HttpError(411, "the request needs Content-Length or Transfer-Encoding: chunked");
+    const Clock::time_point deadline = DeadlineOf(request);
+    BudgetShare memory(options_.memory.get());
+    memory.Grow(TensorBytes(request, model.inputs()));
     InferRequest infer = ParseInferRequest(request, model.inputs(), model.outputs());
-    const std::vector<Tensor> results = model.Infer(std::move(infer.inputs));
+    request.body = {};
+    InferTimes times;
+    const std::vector<Tensor> results = model.Infer(std::move(infer.inputs), deadline, &times);
     Response response =
         InferResponse(infer, model.name(), model.version(), model.outputs(), results);
-    ++model.metrics().successes;
+    response.queue_seconds = times.queue_seconds;
+    response.run_seconds = times.run_seconds;
+    CountEnd(model.metrics(), RequestEnd::kSuccess);
     model.metrics().request_seconds.Add(
-        std::chrono::duration<double>(Clock::now() - begin).count());
+        std::chrono::duration<double>(Clock::now() - request.received).count());
     return response;
   } catch (const HttpError& error) {
-    CountEnd(model.metrics(), error.status(), error.what());
+    CountEnd(model.metrics(), error.end());
     throw;
   } catch (...) {
-    ++model.metrics().failures;
+    CountEnd(model.metrics(), RequestEnd::kFailure);
     throw;
   }
+}
+
+// Any page that a browser on this machine shows can send a POST; the header Origin names the page.
+void Server::AllowRepositoryVerb(const Request& request) const {
+  if (!options_.repository_api) throw HttpError(403, "the server runs with --repository_api=false");
+  if (!request.headers.count("origin")) return;
+  const std::string origin = HostOfOrigin(request.Header("origin"));
+  if (origin.empty() || LowerCase(origin) != LowerCase(request.Header("host")))
+    throw HttpError(403, "a web page of another host may not load or unload models");
 }
 
 Response Server::RepositoryRoute(const Request& request, const std::vector<std::string>& path) {
@@ -218,6 +278,7 @@ Response Server::RepositoryRoute(const Request& request, const std::vector<std::
   if (path.size() != 5 || path[2] != "models" || !IsModelName(path[3])) ThrowNoRoute();
   if (path[4] != "load" && path[4] != "unload") ThrowNoRoute();
   RequireMethod(request, "POST");
+  AllowRepositoryVerb(request);
   if (path[4] == "load")
     repository_.Load(path[3]);
   else
@@ -231,7 +292,7 @@ Response Server::Index() const {
     list.push_back({{"name", state.name},
                     {"version", state.version},
                     {"state", state.ready ? "READY" : "UNAVAILABLE"},
-                    {"reason", state.ready ? "" : state.reason}});
+                    {"reason", state.reason}});
   }
   return Json(list);
 }

@@ -203,6 +203,74 @@ TEST(InferCodec, BadOutputs) {
         << outputs;
 }
 
+// A field "data" that is no array is refused, even where no element is wanted.
+TEST(InferCodec, DataIsAnArray) {
+  for (const char* data : {"true", "false", "0", "null", "\"\"", "{}"}) {
+    EXPECT_EQ(ErrorOf(With(std::string(R"("shape":[0,4],"datatype":"FP32","data":)") + data)),
+              "data must be an array")
+        << data;
+  }
+}
+
+// A request without JSON for a model that takes texts.
+TEST(InferCodec, RawTexts) {
+  const auto raw = [](const Shape& shape) {
+    return Parse("hello", "0", {{"x", DType::kString, shape}}).inputs[0];
+  };
+  EXPECT_EQ(raw({-1}).Strings(), std::vector<std::string>{"hello"});
+  EXPECT_EQ(raw({-1, 1}).shape(), Shape({1, 1}));
+  EXPECT_EQ(raw({}).shape(), Shape());
+  EXPECT_NE(ErrorOf("hello", "0", {{"x", DType::kString, {2}}}).find("is one text"),
+            std::string::npos);
+  EXPECT_NE(ErrorOf("hello", "0", {{"x", DType::kString, {-1, -1}}}), "no error");
+}
+
+// Four bytes of a body could become a text of 16 bytes or more each: only those that are declared.
+TEST(InferCodec, TextsStopAtTheirNumber) {
+  const std::vector<Port> texts = {{"x", DType::kString, {-1}}};
+  const std::string blob(4000, '\0');
+  const std::string text =
+      R"({"inputs":[{"name":"x","shape":[2],"datatype":"BYTES","parameters":{"binary_data_size":4000}}]})";
+  EXPECT_NE(ErrorOf(text + blob, std::to_string(text.size()), texts)
+                .find("has 2 elements, got 2 and 3992 bytes more"),
+            std::string::npos);
+}
+
+TEST(InferCodec, IntegersThatBecomeFloats) {
+  const InferRequest request = Parse(Good("[1,18446744073709551615,-3,0.5]"));
+  EXPECT_EQ(FloatsOf(request.inputs[0]), (std::vector<float>{1, 18446744073709551616.f, -3, 0.5f}));
+  EXPECT_EQ(FloatsOf(Parse(Good("[0.5,18446744073709551615,-3,2]")).inputs[0]),
+            (std::vector<float>{0.5f, 18446744073709551616.f, -3, 2}));
+}
+
+TEST(InferCodec, ZeroRows) {
+  const InferRequest request = Parse(
+      R"({"inputs":[{"name":"A","shape":[0,4],"datatype":"FP32","data":[]},)"
+      R"({"name":"B","shape":[0,4],"datatype":"FP32","parameters":{"binary_data_size":0}}]})");
+  EXPECT_EQ(request.inputs[1].shape(), Shape({0, 4}));
+  InferRequest wanted;
+  wanted.outputs = {{0, false}, {1, true}};
+  const serve::Response answer = serve::InferResponse(
+      wanted, "m", "1", kOutputs, {Tensor(DType::kFloat32, {0, 4}), Tensor(DType::kInt32, {0})});
+  EXPECT_NE(answer.body.find(R"("shape":[0,4],"data":[]})"), std::string::npos);
+  EXPECT_NE(answer.body.find(R"("shape":[0],"parameters":{"binary_data_size":0}})"),
+            std::string::npos);
+  EXPECT_EQ(answer.headers.at("Inference-Header-Content-Length"),
+            std::to_string(answer.body.size()));
+}
+
+// The sequences of a LoD tensor are a parameter of the output.
+TEST(InferCodec, AnswersWithSequences) {
+  Tensor sum = Tensor::Zeros(DType::kFloat32, {3, 4});
+  sum.lod() = {{0, 2, 3}};
+  InferRequest request;
+  for (bool binary : {false, true}) {
+    request.outputs = {{0, binary}};
+    const serve::Response answer = serve::InferResponse(request, "m", "1", kOutputs, {sum});
+    EXPECT_NE(answer.body.find(R"("lod":[[0,2,3]]})"), std::string::npos) << answer.body;
+  }
+}
+
 TEST(InferCodec, Answers) {
   const std::vector<Tensor> results = {Tensor::Of<float>({1, 4}, {0.1f, 1e30f, -0.0f, 3}),
                                        Tensor::Of<int32_t>({1}, {-7})};

@@ -1,18 +1,18 @@
 #include <coracle/convert/models.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/serve/end_signals.h>
 #include <coracle/serve/http_server.h>
 #include <coracle/serve/server.h>
 #include <coracle/tools/commands.h>
 #include <coracle/tools/flags.h>
 #include <fmt/format.h>
-#include <pthread.h>
+#include <sys/resource.h>
 
 #include <csignal>
-#include <ctime>
 #include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 namespace coracle::tools {
 namespace {
@@ -27,10 +27,14 @@ struct ServeFlags {
   double max_delay_ms = 2;
   int64_t max_queue = 256;
   int64_t max_body_mb = 64;
+  int64_t max_memory_mb = 0;
   int32_t connections = 256;
   double watch = 0;
   double grace = 0;
   bool access_log = false;
+  bool repository_api = true;
+  std::string trace;
+  bool trace_all = false;
   CompileFlags compile = {};
 };
 
@@ -55,8 +59,15 @@ Fields<ServeFlags> ServeFields() {
            ClosedRange(1, 1 << 20))
       .Add("max_body_mb", &F::max_body_mb, "most `MB` (megabytes) of a request, uncompressed",
            ClosedRange(1, 1 << 20))
+      .Add(
+          "max_memory_mb", &F::max_memory_mb,
+          "most `MB` (megabytes) of all requests that are there at the same time, with the tensors "
+          "that are made of them; more are answered with status 503; 0: 16 times --max_body_mb",
+          ClosedRange(0, int64_t{1} << 30))
       .Add("connections", &F::connections,
-           "connections that are served at the same time; more wait", ClosedRange(1, 1 << 16))
+           "connections at the same time; an idle one is closed when another client waits, and "
+           "more wait",
+           ClosedRange(1, 1 << 16))
       .Add("watch", &F::watch,
            "looks every `SECONDS` for models that are new, changed or gone; 0: only when asked",
            ClosedRange(0, 86'400))
@@ -64,6 +75,12 @@ Fields<ServeFlags> ServeFields() {
            "`SECONDS` to go on serving after SIGTERM, while /v2/health/ready says no",
            ClosedRange(0, 86'400))
       .Add("access_log", &F::access_log, "write a line of JSON to standard output for each request")
+      .Add("repository_api", &F::repository_api,
+           "let clients load and unload models (POST /v2/repository/models/NAME/load)")
+      .Add("trace", &F::trace,
+           "append a line of JSON to `FILE` with the times of each request that has the header "
+           "\"X-Trace: 1\"")
+      .Add("trace_all", &F::trace_all, "with --trace: of every request")
       .Inline(&F::compile, CompileFields());
 }
 
@@ -101,79 +118,114 @@ void RequireReady(const serve::Repository& models) {
   }
 }
 
-void LogAccess(const serve::HttpServer::Access& access) {
-  static std::mutex mutex;
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  const nlohmann::json line = {{"time", std::chrono::duration<double>(now).count()},
-                               {"remote", access.remote},
-                               {"method", access.method},
-                               {"path", access.path},
-                               {"status", access.status},
-                               {"request_bytes", access.request_bytes},
-                               {"response_bytes", access.response_bytes},
-                               {"seconds", access.seconds}};
-  const std::lock_guard<std::mutex> lock(mutex);
-  Print(fmt::format("{}\n", line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace)));
-  std::fflush(stdout);
-}
-
-// Waits for SIGTERM or SIGINT, which all threads block, then ends the server.
-class StopOnSignal {
+// Writes the lines of --access_log and --trace.
+class RequestLog {
  public:
-  StopOnSignal() {
-    sigemptyset(&signals_);
-    for (int signal : {SIGTERM, SIGINT, SIGUSR2}) sigaddset(&signals_, signal);
-    pthread_sigmask(SIG_BLOCK, &signals_, &before_);
+  explicit RequestLog(const ServeFlags& flags) : log_(flags.access_log), all_(flags.trace_all) {
+    if (flags.trace.empty()) return;
+    trace_.open(flags.trace, std::ios::app);
+    if (!trace_) throw Error(ErrorCode::kIo, fmt::format("cannot write {}", flags.trace));
   }
-  ~StopOnSignal() {
-    if (thread_.joinable()) {
-      pthread_kill(thread_.native_handle(), SIGUSR2);  // ends the wait
-      thread_.join();
+
+  void Add(const serve::HttpServer::Access& access) {
+    const bool trace = trace_.is_open() && (all_ || access.trace);
+    if (!log_ && !trace) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (log_) {
+      nlohmann::json line = Fields(access);
+      line["remote"] = access.remote;
+      line["request_bytes"] = access.request_bytes;
+      line["response_bytes"] = access.response_bytes;
+      line["sent"] = access.sent;
+      Print(Text(line));
+      std::fflush(stdout);
     }
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-  void Start(serve::Server& server, serve::HttpServer& http, double grace) {
-    thread_ = std::thread([this, &server, &http, grace] {
-      int signal = 0;
-      sigwait(&signals_, &signal);
-      server.StopBeingReady();
-      if (signal != SIGUSR2 && grace > 0)
-        std::this_thread::sleep_for(std::chrono::duration<double>(grace));
-      http.Stop();
-    });
+    if (trace) {
+      nlohmann::json line = Fields(access);
+      line["receive_seconds"] = access.receive_seconds;
+      line["queue_seconds"] = access.queue_seconds;
+      line["run_seconds"] = access.run_seconds;
+      line["send_seconds"] = access.send_seconds;
+      trace_ << Text(line) << std::flush;
+    }
   }
 
  private:
-  sigset_t signals_, before_;
-  std::thread thread_;
+  static nlohmann::json Fields(const serve::HttpServer::Access& access) {
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    nlohmann::json line = {{"time", std::chrono::duration<double>(now).count()},
+                           {"method", access.method},
+                           {"path", access.path},
+                           {"status", access.status},
+                           {"seconds", access.seconds}};
+    if (!access.id.empty()) line["id"] = access.id;
+    return line;
+  }
+  static std::string Text(const nlohmann::json& line) {
+    return line.dump(-1, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
+  }
+
+  const bool log_, all_;
+  std::mutex mutex_;
+  std::ofstream trace_;
 };
 
-int Serve(const Args& args, const ServeFlags& flags) {
-  RequireArgs(args, 1, SIZE_MAX, "the models to serve, or directories of models");
-  RegisterOnnxReader();
-  RegisterPirReader();
-  StopOnSignal stop;  // before other threads begin, which inherit its mask
-  const auto metrics = std::make_shared<serve::MetricsTable>();
-  serve::Repository models(ServeOptionsOf(flags), metrics);
-  for (const std::string& word : args) Add(word, models);
-  models.Refresh();
-  RequireReady(models);
-  serve::Server server(models, metrics);
+serve::HttpOptions HttpOptionsOf(const ServeFlags& flags,
+                                 std::shared_ptr<serve::MemoryBudget> memory) {
   serve::HttpOptions options;
   options.address = flags.address;
   options.port = flags.port;
   options.connections = flags.connections;
   options.max_body = static_cast<uint64_t>(flags.max_body_mb) << 20;
+  options.memory = std::move(memory);
+  return options;
+}
+
+std::shared_ptr<serve::MemoryBudget> MemoryOf(const ServeFlags& flags) {
+  const int64_t mb = flags.max_memory_mb > 0 ? flags.max_memory_mb : 16 * flags.max_body_mb;
+  return std::make_shared<serve::MemoryBudget>(static_cast<uint64_t>(mb) << 20);
+}
+
+// Each connection is an open file, of which a process may have 1024 by default.
+void AllowOpenFiles(int32_t connections) {
+  constexpr rlim_t kOthers = 256;
+  rlimit limit = {};
+  const rlim_t wanted = static_cast<rlim_t>(connections) + kOthers;
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = std::min(wanted, limit.rlim_max);
+  ::setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+int Serve(const Args& args, const ServeFlags& flags) {
+  RequireArgs(args, 1, SIZE_MAX, "the models to serve, or directories of models");
+  if (flags.trace_all && flags.trace.empty()) ThrowInvalid("--trace_all needs --trace=FILE");
+  RegisterOnnxReader();
+  RegisterPirReader();
+  serve::EndSignals signals;  // before other threads begin
+  std::signal(SIGPIPE, SIG_IGN);
+  AllowOpenFiles(flags.connections);
+  RequestLog log(flags);
+  const auto metrics = std::make_shared<serve::MetricsTable>();
+  serve::Repository models(ServeOptionsOf(flags), metrics);
+  for (const std::string& word : args) Add(word, models);
+  models.Refresh();
+  RequireReady(models);
+  const auto memory = MemoryOf(flags);
+  serve::Server server(models, metrics, {.repository_api = flags.repository_api, .memory = memory});
   serve::HttpServer http(
-      options, [&](const serve::Request& request) { return server.Handle(request); },
-      flags.access_log ? LogAccess : serve::HttpServer::AccessLog());
+      HttpOptionsOf(flags, memory),
+      [&](serve::Request request) { return server.Handle(std::move(request)); },
+      [&](const serve::HttpServer::Access& access) {
+        metrics->CountAnswer(access.status);
+        log.Add(access);
+      });
   http.Bind();
+  signals.Serve([&] { server.StopBeingReady(); }, flags.grace, [&] { http.Stop(); });
   for (const serve::ModelState& state : models.Index())
     Print(fmt::format("model {}, version {}\n", state.name, state.version));
   Print(fmt::format("serving on http://{}:{}\n", flags.address, http.port()));
   std::fflush(stdout);
   if (flags.watch > 0) models.Watch(flags.watch);
-  stop.Start(server, http, flags.grace);
   http.Run();
   models.Stop();
   return 0;
