@@ -3,58 +3,36 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <chrono>
 #include <filesystem>
-#include <set>
+#include <utility>
 
 namespace coracle::serve {
 namespace {
 
-namespace fs = std::filesystem;
+constexpr int kReads = 3;  // of files that change meanwhile
 
-bool IsNumber(const std::string& text, int64_t* number) {
-  return !text.empty() && std::isdigit(static_cast<unsigned char>(text[0])) &&
-         ParseInt64(text, number);
+ServeOptions WithStop(ServeOptions options, const std::atomic<bool>* stopping) {
+  options.stop_loading = [stopping] { return stopping->load(); };
+  return options;
 }
 
-bool IsModelFile(const fs::path& path) {
-  return path.extension() == ".onnx" || path.extension() == ".pdmodel";
-}
-
-// Changes when a file of the model does.
-std::string StampOf(const std::string& path) {
-  std::string stamp;
-  std::error_code error;
-  const auto add = [&](const fs::path& file) {
-    const auto time = fs::last_write_time(file, error).time_since_epoch().count();
-    stamp += fmt::format("{} {} {};", file.string(), time, fs::file_size(file, error));
-  };
-  if (fs::is_directory(path, error)) {
-    std::set<fs::path> files;
-    for (const auto& entry : fs::directory_iterator(path, error))
-      if (entry.is_regular_file(error)) files.insert(entry.path());
-    for (const fs::path& file : files) add(file);
-    return stamp;
+// For threads whose callers are gone.
+void LogFailure(const char* what) noexcept {
+  try {
+    LogMessage(MessageLevel::kError, fmt::format("looking for models failed: {}", what));
+  } catch (...) {  // no memory for the message either
   }
-  const std::string prefix = fs::path(path).replace_extension().string();
-  for (const char* ending : {".pdmodel", ".pdiparams", ".onnx", ".json"})
-    if (fs::exists(prefix + ending, error)) add(prefix + ending);
-  if (stamp.empty() && fs::exists(path, error)) add(path);
-  return stamp;
+}
+
+HttpError NoModel(const std::string& name) {
+  return HttpError(404, fmt::format("there is no model {}", Quote(name)));
 }
 
 }  // namespace
 
-bool IsModelName(const std::string& name) {
-  return !name.empty() && name.size() <= 128 && name[0] != '.' &&
-         std::all_of(name.begin(), name.end(), [](unsigned char c) {
-           return c < 128 && (std::isalnum(c) || c == '_' || c == '-' || c == '.');
-         });
-}
-
 Repository::Repository(const ServeOptions& options, std::shared_ptr<MetricsTable> metrics)
-    : options_(options), metrics_(std::move(metrics)) {}
+    : options_(WithStop(options, &stopping_)), metrics_(std::move(metrics)) {}
 
 Repository::~Repository() { Stop(); }
 
@@ -63,121 +41,137 @@ void Repository::AddModel(const std::string& name, const std::string& path) {
     ThrowInvalid(fmt::format("{} cannot be the name of a model: use letters, digits, _, - and .",
                              Quote(name)));
   }
-  if (!files_.emplace(name, path).second)
-    ThrowInvalid(fmt::format("two models have the name {}; use NAME=PATH", Quote(name)));
-}
-
-void Repository::AddDirectory(const std::string& path) { directories_.push_back(path); }
-
-// The paths of all versions that are there now.
-std::map<std::string, std::map<int64_t, std::string>> Repository::FindPaths() const {
-  std::map<std::string, std::map<int64_t, std::string>> found;
-  for (const auto& [name, path] : files_) found[name][1] = path;
-  for (const std::string& directory : directories_) {
-    std::error_code error;
-    for (const auto& entry : fs::directory_iterator(directory, error)) {
-      const fs::path& path = entry.path();
-      const bool folder = entry.is_directory(error);
-      const std::string name = folder ? path.filename().string() : path.stem().string();
-      if (!IsModelName(name) || files_.count(name) || (!folder && !IsModelFile(path))) continue;
-      if (!folder) {
-        found[name][1] = path.string();
-        continue;
-      }
-      std::map<int64_t, std::string> versions;
-      for (const auto& inner : fs::directory_iterator(path, error)) {
-        int64_t number = 0;
-        if (inner.is_directory(error) && IsNumber(inner.path().filename().string(), &number))
-          versions[number] = inner.path().string();
-      }
-      if (versions.empty()) versions[1] = path.string();
-      found[name] = versions;
-    }
+  const auto [known, is_new] = files_.emplace(name, path);
+  if (!is_new) {
+    ThrowInvalid(fmt::format("two models have the name {}: {} and {}; use NAME=PATH", Quote(name),
+                             known->second, path));
   }
-  return found;
 }
 
-// Loads the version if it is new, has changed, or has to be loaded again.
-void Repository::LoadVersion(const std::string& name, int64_t number, const std::string& path,
-                             bool again) {
-  const std::string stamp = StampOf(path);
+void Repository::AddDirectory(const std::string& path) {
+  std::error_code error;
+  std::filesystem::directory_iterator it(path, error);
+  if (error) {
+    throw Error(ErrorCode::kIo,
+                fmt::format("cannot read the directory {}: {}", Quote(path, 300), error.message()));
+  }
+  directories_.push_back(path);
+}
+
+// Reads the model again if its files changed meanwhile: it may be half old and half new.
+std::shared_ptr<ServedModel> Repository::Read(const std::string& name, int64_t number,
+                                              const std::string& path, std::string* stamp) const {
+  const std::string version = std::to_string(number);
+  for (int i = 0; i < kReads; ++i) {
+    auto model = std::make_shared<ServedModel>(FileToLoad(path), name, version, options_,
+                                               metrics_->Of(name, version));
+    const std::string now = StampOf(path);
+    if (now == *stamp) return model;
+    *stamp = now;
+  }
+  *stamp = "";  // to be read again
+  throw Error(ErrorCode::kIo, fmt::format("the files of {} change while they are read", path));
+}
+
+// Loads the version if it is new, has changed, or has to be loaded `again`. Returns why it could
+// not be loaded.
+std::string Repository::LoadVersion(const std::string& name, int64_t number,
+                                    const ModelPlace& place, bool again) {
+  std::string stamp = place.conflict.empty() ? StampOf(place.path) : place.conflict;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    Version& version = models_[name][number];
-    if (!again && (version.unloaded || version.stamp == stamp)) return;
-    version.path = path;
-    version.stamp = stamp;
+    const auto [at, is_new] = models_[name].try_emplace(number);
+    Version& version = at->second;
+    if (!again && !is_new && (version.unloaded || version.stamp == stamp)) return "";
     version.unloaded = false;
   }
   std::shared_ptr<ServedModel> model;
-  std::string reason;
+  std::string reason = place.conflict;
   try {
-    std::string file = path;
-    std::error_code error;
-    if (fs::is_directory(path, error)) {
-      for (const auto& entry : fs::directory_iterator(path, error))
-        if (entry.path().extension() == ".onnx") file = entry.path().string();
-    }
-    const std::string version = std::to_string(number);
-    model =
-        std::make_shared<ServedModel>(file, name, version, options_, metrics_->Of(name, version));
+    if (reason.empty()) model = Read(name, number, place.path, &stamp);
   } catch (const Error& error) {
     reason = error.message();
   } catch (const std::exception& error) {
     reason = error.what();
   }
-  std::shared_ptr<ServedModel> before;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     Version& version = models_[name][number];
+    version.stamp = stamp;
     version.reason = reason;
     // A file that cannot be read does not take away the model that serves.
-    if (model) before = std::exchange(version.model, model);
+    if (model) version.model.swap(model);
   }
   if (!reason.empty()) {
     LogMessage(MessageLevel::kError, fmt::format("model {}, version {}: {}", name, number, reason));
   } else {
     LogMessage(MessageLevel::kInfo, fmt::format("model {}, version {} is ready", name, number));
   }
-  // `before` drains here, after the new one serves.
+  if (model) DrainLater({std::move(model)});  // the one before
+  return reason;
 }
 
 void Repository::Refresh() {
   const std::lock_guard<std::mutex> one(loading_);
-  const auto found = FindPaths();
-  for (const auto& [name, versions] : found)
-    for (const auto& [number, path] : versions) LoadVersion(name, number, path, false);
-  std::vector<std::shared_ptr<ServedModel>> gone;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  for (auto& [name, versions] : models_) {
-    const auto there = found.find(name);
-    std::erase_if(versions, [&](auto& entry) {
-      if (there != found.end() && there->second.count(entry.first)) return false;
-      gone.push_back(std::move(entry.second.model));
-      return true;
-    });
+  const FoundModels found = FindModels(files_, directories_);
+  for (const auto& [name, versions] : found.models) {
+    for (const auto& [number, place] : versions) {
+      if (stopping_) return;
+      LoadVersion(name, number, place, false);
+    }
   }
-  std::erase_if(models_, [](const auto& entry) { return entry.second.empty(); });
+  const std::string problems = Join(found.problems, "; ");
+  if (problems.empty())
+    Remove(found);
+  else if (problems != problems_)
+    LogMessage(MessageLevel::kError,
+               "no model is unloaded, because this cannot be read: " + problems);
+  problems_ = problems;
+}
+
+void Repository::Remove(const FoundModels& found) {
+  std::vector<std::shared_ptr<ServedModel>> gone;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (auto& [name, versions] : models_) {
+      const auto there = found.models.find(name);
+      std::erase_if(versions, [&](auto& entry) {
+        if (there != found.models.end() && there->second.count(entry.first)) return false;
+        if (entry.second.model) gone.push_back(std::move(entry.second.model));
+        return true;
+      });
+    }
+    std::erase_if(models_, [](const auto& entry) { return entry.second.empty(); });
+  }
   DrainLater(std::move(gone));
 }
 
-// Draining takes as long as the requests that wait, so a thread does it, without the lock.
+// Draining takes as long as the requests that wait, so a thread does it. The caller has loading_.
 void Repository::DrainLater(std::vector<std::shared_ptr<ServedModel>> models) {
-  if (!models.empty())
-    drains_.push_back(
-        std::async(std::launch::async, [models = std::move(models)]() mutable { models.clear(); }));
   std::erase_if(drains_, [](const std::future<void>& drain) {
     return drain.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
   });
+  if (models.empty()) return;
+  try {
+    drains_.push_back(
+        std::async(std::launch::async, [models = std::move(models)]() mutable { models.clear(); }));
+  } catch (const std::exception&) {  // no thread: they have been drained here
+  }
 }
 
 void Repository::Watch(double seconds) {
   watcher_ = std::thread([this, seconds] {
     std::unique_lock<std::mutex> lock(mutex_);
-    while (
-        !stop_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return stopping_; })) {
+    const std::chrono::duration<double> pause(seconds);
+    while (!stop_.wait_for(lock, pause, [&] { return stopping_.load(); })) {
       lock.unlock();
-      Refresh();
+      try {
+        Refresh();
+      } catch (const std::exception& error) {
+        LogFailure(error.what());
+      } catch (...) {
+        LogFailure("an exception of an unknown type");
+      }
       lock.lock();
     }
   });
@@ -192,6 +186,7 @@ void Repository::Stop() {
   if (watcher_.joinable()) watcher_.join();
   std::map<std::string, Versions> models;
   std::vector<std::future<void>> drains;
+  const std::lock_guard<std::mutex> one(loading_);
   const std::lock_guard<std::mutex> lock(mutex_);
   models.swap(models_);
   drains.swap(drains_);
@@ -199,34 +194,36 @@ void Repository::Stop() {
 
 Repository::Versions& Repository::VersionsIn(const std::string& name) {
   const auto found = models_.find(name);
-  if (found == models_.end())
-    throw HttpError(404, fmt::format("there is no model {}", Quote(name)));
+  if (found == models_.end()) throw NoModel(name);
   return found->second;
 }
 
 void Repository::Load(const std::string& name) {
   const std::lock_guard<std::mutex> one(loading_);
-  const auto found = FindPaths();
-  const auto versions = found.find(name);
-  if (versions == found.end())
-    throw HttpError(404, fmt::format("there is no model {}", Quote(name)));
-  for (const auto& [number, path] : versions->second) LoadVersion(name, number, path, true);
-  const std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& [number, version] : VersionsIn(name)) {
-    if (!version.reason.empty())
-      throw HttpError(400, fmt::format("version {}: {}", number, version.reason));
+  if (stopping_) throw HttpError(503, "the server is stopping");
+  const FoundModels found = FindModels(files_, directories_);
+  const auto versions = found.models.find(name);
+  if (versions == found.models.end()) throw NoModel(name);
+  std::string problems;
+  for (const auto& [number, place] : versions->second) {
+    const std::string reason = LoadVersion(name, number, place, true);
+    if (!reason.empty())
+      problems += fmt::format("{}version {}: {}", problems.empty() ? "" : "; ", number, reason);
   }
+  if (!problems.empty()) throw HttpError(400, problems);
 }
 
 void Repository::Unload(const std::string& name) {
   const std::lock_guard<std::mutex> one(loading_);
   std::vector<std::shared_ptr<ServedModel>> gone;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  for (auto& [number, version] : VersionsIn(name)) {
-    gone.push_back(std::move(version.model));
-    version.model = nullptr;
-    version.reason = "unloaded";
-    version.unloaded = true;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (auto& [number, version] : VersionsIn(name)) {
+      if (version.model) gone.push_back(std::move(version.model));
+      version.model = nullptr;
+      version.reason = "unloaded";
+      version.unloaded = true;
+    }
   }
   DrainLater(std::move(gone));
 }
@@ -235,8 +232,7 @@ std::shared_ptr<ServedModel> Repository::Find(const std::string& name,
                                               const std::string& version) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = models_.find(name);
-  if (found == models_.end())
-    throw HttpError(404, fmt::format("there is no model {}", Quote(name)));
+  if (found == models_.end()) throw NoModel(name);
   const Versions& versions = found->second;
   if (version.empty()) {
     for (auto it = versions.rbegin(); it != versions.rend(); ++it)
@@ -271,17 +267,18 @@ std::vector<ModelState> Repository::Index() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::vector<ModelState> states;
   for (const auto& [name, versions] : models_) {
-    for (const auto& [number, version] : versions)
-      states.push_back({name, std::to_string(number), version.model != nullptr, version.reason});
+    for (const auto& [number, version] : versions) {
+      states.push_back({name, std::to_string(number), version.model != nullptr, version.reason,
+                        version.unloaded});
+    }
   }
   return states;
 }
 
 bool Repository::AllReady() const {
   const std::vector<ModelState> states = Index();
-  return std::all_of(states.begin(), states.end(), [](const ModelState& state) {
-    return state.ready || state.reason == "unloaded";
-  });
+  return std::all_of(states.begin(), states.end(),
+                     [](const ModelState& state) { return state.ready || state.unloaded; });
 }
 
 }  // namespace coracle::serve

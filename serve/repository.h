@@ -1,8 +1,10 @@
 #pragma once
 // The models that a server has: files that are named, and directories that are watched.
 
+#include <coracle/serve/model_files.h>
 #include <coracle/serve/served_model.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <future>
 #include <map>
@@ -18,7 +20,9 @@ namespace coracle::serve {
 struct ModelState {
   std::string name, version;
   bool ready = false;
-  std::string reason;  // why it is not
+  // Why it is not; or why its files on the disk were refused while an earlier state of them serves.
+  std::string reason;
+  bool unloaded = false;  // by request
 };
 
 class Repository {
@@ -29,21 +33,22 @@ class Repository {
   Repository& operator=(const Repository&) = delete;
 
   // A model of this name at a path that LoadInferenceModel takes. Throws kInvalidArgument for a
-  // name that is used or has characters besides letters, digits, '_', '-' and '.'.
+  // name that is used or that IsModelName refuses.
   void AddModel(const std::string& name, const std::string& path);
-  // A directory with models: NAME.onnx, NAME.pdmodel, NAME/ (a model's directory), or
-  // NAME/VERSION/ with a number for each version.
+  // A directory with models (FindModels). Throws kIo if it cannot be read.
   void AddDirectory(const std::string& path);
 
   // Loads what is new or has changed, and unloads what is gone. A version that is loaded again
-  // serves until its successor is warm. An Error of one model becomes its reason.
+  // serves until its successor is warm. An Error of one model becomes its reason; it is loaded
+  // again when its files change. While a directory cannot be read, nothing is unloaded.
   void Refresh();
   // Calls Refresh every `seconds` in a thread, until Stop.
   void Watch(double seconds);
+  // Ends loading, and unloads all models after the requests that wait for them.
   void Stop();
 
   // Loads all versions of a model again, or for the first time; removes them. Throw HttpError with
-  // status 404 for an unknown name, and 400 for a model that cannot be loaded.
+  // status 404 for an unknown name, 400 for a version that cannot be loaded, and 503 after Stop.
   void Load(const std::string& name);
   void Unload(const std::string& name);
 
@@ -56,36 +61,36 @@ class Repository {
 
  private:
   struct Version {
-    std::string path;
-    std::string stamp;  // times and sizes of its files
+    std::string stamp;  // of the files when they were loaded last
     std::shared_ptr<ServedModel> model;
-    std::string reason = "not loaded yet";
+    std::string reason = "it is being loaded";
     bool unloaded = false;  // by request: Refresh leaves it alone
   };
   // Versions by number, so that the last one is the highest.
   using Versions = std::map<int64_t, Version>;
 
-  std::map<std::string, std::map<int64_t, std::string>> FindPaths() const;
-  void LoadVersion(const std::string& name, int64_t number, const std::string& path, bool again);
+  std::string LoadVersion(const std::string& name, int64_t number, const ModelPlace& place,
+                          bool again);
+  std::shared_ptr<ServedModel> Read(const std::string& name, int64_t number,
+                                    const std::string& path, std::string* stamp) const;
+  void Remove(const FoundModels& found);
   void DrainLater(std::vector<std::shared_ptr<ServedModel>> models);
   Versions& VersionsIn(const std::string& name);
 
+  std::atomic<bool> stopping_{false};
   const ServeOptions options_;
   const std::shared_ptr<MetricsTable> metrics_;
   std::map<std::string, std::string> files_;  // name to path
   std::vector<std::string> directories_;
 
-  std::mutex loading_;  // one load at a time
+  std::mutex loading_;  // one load at a time; taken before mutex_
+  std::vector<std::future<void>> drains_;
+  std::string problems_;  // that were logged last
+
   mutable std::mutex mutex_;
   std::map<std::string, Versions> models_;
-  std::vector<std::future<void>> drains_;
   std::condition_variable stop_;
-  bool stopping_ = false;
   std::thread watcher_;
 };
-
-// Whether the name can be a part of a path: up to 128 letters, digits, '_', '-' and '.', without a
-// '.' at the beginning.
-bool IsModelName(const std::string& name);
 
 }  // namespace coracle::serve

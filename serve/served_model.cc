@@ -6,28 +6,27 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <future>
+#include <utility>
 
 namespace coracle::serve {
 
-// A request that waits for its result.
-struct Job {
-  std::vector<Tensor> inputs;
-  int64_t rows = 0;  // of each input; 0 if the model's rows are not joined
-  Clock::time_point arrival = Clock::now();
-  Clock::time_point deadline = Clock::time_point::max();
-  std::promise<std::vector<Tensor>> result;
-
-  void Answer(std::vector<Tensor> tensors) { result.set_value(std::move(tensors)); }
-  void Fail(std::exception_ptr error) { result.set_exception(std::move(error)); }
+// What a thread needs to run the program.
+struct ServedModel::Worker {
+  PreparedProgram program;
+  Scope scope;
+  // Runs end when the clock has passed it. The limits stay the same from run to run, because a
+  // program keeps its memory only under the same limits.
+  std::shared_ptr<std::atomic<Clock::rep>> end;
+  std::shared_ptr<ResourceLimits> limits;
 };
 
 namespace {
 
-double SecondsSince(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
+constexpr double kWarmUpSeconds = 60;  // if requests have no limit
+constexpr int64_t kMostPlans = 64;
 
 std::vector<Port> PortsOf(const ProgramDesc& program, const std::vector<std::string>& names) {
   std::vector<Port> ports;
@@ -73,16 +72,7 @@ bool RowsStayApart(const ProgramDesc& program, const std::vector<Port>& inputs,
   });
 }
 
-// Whether the jobs' inputs differ in their rows only.
-bool SameClass(const Job& a, const Job& b) {
-  for (size_t i = 0; i < a.inputs.size(); ++i) {
-    const Shape &x = a.inputs[i].shape(), &y = b.inputs[i].shape();
-    if (x.rank() != y.rank() || !std::equal(x.begin() + 1, x.end(), y.begin() + 1)) return false;
-  }
-  return true;
-}
-
-Tensor Joined(const std::vector<std::shared_ptr<Job>>& batch, size_t input) {
+Tensor Joined(const Batch& batch, size_t input) {
   const Tensor& first = batch[0]->inputs[input];
   Shape shape = first.shape();
   shape[0] = 0;
@@ -110,14 +100,25 @@ Tensor RowsOf(const Tensor& all, int64_t begin, int64_t rows) {
   return part;
 }
 
+std::exception_ptr Late(const char* when) {
+  return std::make_exception_ptr(HttpError(
+      503, fmt::format("the time limit of the request passed {}", when), RequestEnd::kTimeout));
+}
+
 // The answer to a run that threw.
-std::exception_ptr Answer(const Error& error) {
-  int status = 500;
-  if (error.code() == ErrorCode::kInvalidArgument || error.code() == ErrorCode::kOutOfRange)
-    status = 400;
-  if (error.code() == ErrorCode::kDeadlineExceeded || error.code() == ErrorCode::kResourceExhausted)
-    status = 503;
-  return std::make_exception_ptr(HttpError(status, error.message()));
+std::exception_ptr AnswerTo(const Error& error) {
+  switch (error.code()) {
+    case ErrorCode::kCancelled:
+    case ErrorCode::kDeadlineExceeded:
+      return Late("while it ran");
+    case ErrorCode::kInvalidArgument:
+    case ErrorCode::kOutOfRange:
+      return std::make_exception_ptr(HttpError(400, error.message()));
+    case ErrorCode::kResourceExhausted:
+      return std::make_exception_ptr(HttpError(503, error.message(), RequestEnd::kFailure));
+    default:
+      return std::make_exception_ptr(HttpError(500, error.message()));
+  }
 }
 
 }  // namespace
@@ -130,8 +131,32 @@ ServedModel::ServedModel(const std::string& path, std::string name, std::string 
       metrics_(std::move(metrics)) {
   Load(path);
   WarmUp();
-  for (int i = 0; i < options_.workers; ++i)
-    workers_.emplace_back(&ServedModel::Work, this, Worker{*program_, state_.Clone()});
+  queue_ = std::make_unique<RequestQueue>(QueueOptions{.max_jobs = options_.max_queue,
+                                                       .max_rows = options_.max_batch,
+                                                       .max_delay = options_.max_delay,
+                                                       .joins = joins_rows()},
+                                          &metrics_->queued);
+  StartWorkers();
+}
+
+void ServedModel::StartWorkers() {
+  try {
+    for (int i = 0; i < options_.workers; ++i) {
+      auto worker = std::make_shared<Worker>(MakeWorker());
+      workers_.emplace_back([this, worker] { Work(*worker); });
+    }
+  } catch (...) {
+    Drain();  // a thread must not be running when it is destroyed
+    throw;
+  }
+}
+
+ServedModel::Worker ServedModel::MakeWorker() const {
+  Worker worker{*program_, state_.Clone(), std::make_shared<std::atomic<Clock::rep>>(), nullptr};
+  ResourceOptions options;
+  options.stop = [end = worker.end] { return Clock::now().time_since_epoch().count() > *end; };
+  worker.limits = std::make_shared<ResourceLimits>(options, nullptr);
+  return worker;
 }
 
 ServedModel::~ServedModel() { Drain(); }
@@ -140,9 +165,14 @@ void ServedModel::Load(const std::string& path) {
   const InferenceModel model = LoadInferenceModel(path, state_);
   inputs_ = PortsOf(model.program, model.feed_names);
   outputs_ = PortsOf(model.program, model.fetch_names);
-  joins_rows_ = options_.max_batch > 1 && RowsStayApart(model.program, inputs_, outputs_);
+  has_rows_ = RowsStayApart(model.program, inputs_, outputs_);
   CompileOptions compile = options_.compile;
   compile.shape_warnings = false;
+  // Each number of rows has a plan of its own.
+  if (joins_rows()) {
+    const auto plans = static_cast<size_t>(std::min(options_.max_batch, kMostPlans));
+    compile.max_plans = std::max(compile.max_plans, plans);
+  }
   program_ = std::make_unique<PreparedProgram>(
       Executor(compile).PrepareOwning(model.program, state_, model.feed_names, model.fetch_names));
 }
@@ -158,174 +188,155 @@ void ServedModel::WarmUp() {
     if (port.dtype == DType::kString) return;
     zeros.push_back(Tensor::Zeros(port.dtype, shape));
   }
-  Worker worker{*program_, state_.Clone()};
+  Worker worker = MakeWorker();
+  ResourceOptions options;
+  options.seconds = options_.time_limit > 0 ? options_.time_limit : kWarmUpSeconds;
+  options.stop = options_.stop_loading;
+  worker.limits = std::make_shared<ResourceLimits>(options, nullptr);
   try {
-    RunOnce(worker, zeros, 0);
+    RunOnce(worker, zeros, Clock::time_point::max());
   } catch (const Error&) {
     // Zeros need not be good inputs.
   }
 }
 
-std::vector<Tensor> ServedModel::Infer(std::vector<Tensor> inputs) {
+std::vector<Tensor> ServedModel::Infer(std::vector<Tensor> inputs, Clock::time_point deadline,
+                                       InferTimes* times) {
   auto job = std::make_shared<Job>();
   job->inputs = std::move(inputs);
-  if (joins_rows_) {
-    job->rows = job->inputs[0].shape()[0];
-    for (const Tensor& input : job->inputs) {
-      if (input.shape()[0] != job->rows)
-        throw HttpError(400, "the inputs differ in their first dim, the number of rows");
-    }
-    if (job->rows > options_.max_batch) {
-      throw HttpError(
-          400, fmt::format("a request may have {} rows, got {}", options_.max_batch, job->rows));
-    }
-  }
-  if (options_.time_limit > 0) {
-    job->deadline = job->arrival + std::chrono::duration_cast<Clock::duration>(
-                                       std::chrono::duration<double>(options_.time_limit));
-  }
+  if (has_rows_) job->rows = RowsIn(job->inputs);
+  job->deadline = deadline;
+  if (options_.time_limit > 0)
+    job->deadline = std::min(deadline, After(job->arrival, options_.time_limit));
+  if (job->IsLate()) std::rethrow_exception(Late("before it began"));
   std::future<std::vector<Tensor>> result = job->result.get_future();
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (draining_) throw HttpError(503, fmt::format("the model {} is unloading", Quote(name_)));
-    if (queue_.size() >= options_.max_queue) {
+  switch (queue_->Push(job)) {
+    case RequestQueue::Pushed::kYes:
+      break;
+    case RequestQueue::Pushed::kFull:
       throw HttpError(503, fmt::format("the queue of the model {} is full: {} requests wait",
-                                       Quote(name_), queue_.size()));
-    }
-    queue_.push_back(job);
-    ++metrics_->queued;
+                                       Quote(name_), options_.max_queue));
+    case RequestQueue::Pushed::kDraining:
+      throw HttpError(503, fmt::format("the model {} is unloading", Quote(name_)));
   }
-  arrived_.notify_one();
-  return result.get();
+  if (job->deadline != Clock::time_point::max() &&
+      result.wait_until(job->deadline) != std::future_status::ready) {
+    const bool waited = queue_->Remove(job);
+    std::rethrow_exception(Late(waited ? "while it waited" : "while it ran"));
+  }
+  std::vector<Tensor> tensors = result.get();
+  if (times) *times = job->times;
+  return tensors;
+}
+
+// The number of rows that all inputs have.
+int64_t ServedModel::RowsIn(const std::vector<Tensor>& inputs) const {
+  const int64_t rows = inputs[0].shape()[0];
+  for (const Tensor& input : inputs) {
+    if (input.shape()[0] != rows)
+      throw HttpError(400, "the inputs differ in their first dim, the number of rows");
+  }
+  if (rows > options_.max_batch)
+    throw HttpError(400,
+                    fmt::format("a request may have {} rows, got {}", options_.max_batch, rows));
+  return rows;
 }
 
 void ServedModel::Drain() {
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    draining_ = true;
-  }
-  arrived_.notify_all();
+  queue_->Drain();
   for (std::thread& worker : workers_) worker.join();
   workers_.clear();
 }
 
-void ServedModel::Work(Worker worker) {
+void ServedModel::Work(Worker& worker) {
   for (;;) {
-    const std::vector<std::shared_ptr<Job>> batch = NextBatch();
+    const Batch batch = queue_->Next();
     if (batch.empty()) return;
-    RunBatch(worker, batch);
-  }
-}
-
-// Empty: the model drains, and no request waits.
-std::vector<std::shared_ptr<Job>> ServedModel::NextBatch() {
-  std::unique_lock<std::mutex> lock(mutex_);
-  std::vector<std::shared_ptr<Job>> batch;
-  while (batch.empty()) {
-    arrived_.wait(lock, [&] { return draining_ || !queue_.empty(); });
-    if (queue_.empty()) return {};
-    Collect(lock, &batch);
-  }
-  return batch;
-}
-
-// Takes requests of one class from the front of the queue, in their order, as many as fit.
-void ServedModel::Collect(std::unique_lock<std::mutex>& lock,
-                          std::vector<std::shared_ptr<Job>>* batch) {
-  int64_t rows = 0;
-  bool full = false;
-  const auto take = [&] {
-    while (!queue_.empty() && !full) {
-      const std::shared_ptr<Job> next = queue_.front();
-      if (next->deadline < Clock::now()) {
-        next->Fail(std::make_exception_ptr(
-            HttpError(503, "the time limit of the request passed while it waited")));
-      } else if (batch->empty() || (joins_rows_ && SameClass(*batch->front(), *next) &&
-                                    rows + next->rows <= options_.max_batch)) {
-        rows += next->rows;
-        batch->push_back(next);
-      } else {
-        full = true;
-        break;
-      }
-      queue_.pop_front();
-      --metrics_->queued;
+    ++metrics_->running;
+    try {
+      RunBatch(worker, batch);
+    } catch (...) {
+      for (const auto& job : batch)
+        if (!job->answered) job->Fail(std::make_exception_ptr(HttpError(500, "the run failed")));
     }
-    full = full || !joins_rows_ || rows >= options_.max_batch;
-  };
-  take();
-  if (batch->empty() || full || options_.max_delay <= 0) return;
-  const Clock::time_point until =
-      batch->front()->arrival + std::chrono::duration_cast<Clock::duration>(
-                                    std::chrono::duration<double>(options_.max_delay));
-  while (!full && !draining_ &&
-         arrived_.wait_until(lock, until, [&] { return draining_ || !queue_.empty(); }))
-    take();
-}
-
-void ServedModel::RunBatch(Worker& worker, const std::vector<std::shared_ptr<Job>>& batch) {
-  for (const auto& job : batch) metrics_->queue_seconds.Add(SecondsSince(job->arrival));
-  ++metrics_->running;
-  if (batch.size() == 1 || !RunJoined(worker, batch)) {
-    // A request that fails must not harm the others.
-    for (const auto& job : batch) RunAlone(worker, *job);
+    --metrics_->running;
   }
-  --metrics_->running;
 }
 
-bool ServedModel::RunJoined(Worker& worker, const std::vector<std::shared_ptr<Job>>& batch) {
+void ServedModel::RunBatch(Worker& worker, const Batch& batch) {
+  for (const auto& job : batch) {
+    job->times.queue_seconds = SecondsSince(job->arrival);
+    metrics_->queue_seconds.Add(job->times.queue_seconds);
+  }
+  if (batch.size() > 1 && RunJoined(worker, batch)) return;
+  // A request that fails must not harm the others.
+  for (const auto& job : batch) RunAlone(worker, *job);
+}
+
+// False: the requests have to run one by one.
+bool ServedModel::RunJoined(Worker& worker, const Batch& batch) {
+  const Clock::time_point begin = Clock::now();
+  // Each request leaves at its own deadline; the run goes on while one of them waits.
+  Clock::time_point end = Clock::time_point::min();
+  for (const auto& job : batch) end = std::max(end, job->deadline);
   std::vector<std::vector<Tensor>> answers(batch.size());
   try {
     std::vector<Tensor> inputs;
     for (size_t i = 0; i < inputs_.size(); ++i) inputs.push_back(Joined(batch, i));
-    const std::vector<Tensor> results = RunOnce(worker, inputs, options_.time_limit);
+    const std::vector<Tensor> results = RunOnce(worker, inputs, end);
     for (const Tensor& result : results) {
       if (result.shape().rank() == 0 || result.shape()[0] != inputs[0].shape()[0]) return false;
-      int64_t begin = 0;
+      int64_t first = 0;
       for (size_t j = 0; j < batch.size(); ++j) {
-        answers[j].push_back(RowsOf(result, begin, batch[j]->rows));
-        begin += batch[j]->rows;
+        answers[j].push_back(RowsOf(result, first, batch[j]->rows));
+        first += batch[j]->rows;
       }
     }
+    CountRun(inputs, SecondsSince(begin));
   } catch (const std::exception&) {
     return false;
   }
-  for (size_t j = 0; j < batch.size(); ++j) batch[j]->Answer(std::move(answers[j]));
+  for (size_t j = 0; j < batch.size(); ++j) {
+    batch[j]->times.run_seconds = SecondsSince(begin);
+    batch[j]->Answer(std::move(answers[j]));
+  }
   return true;
 }
 
 void ServedModel::RunAlone(Worker& worker, Job& job) {
+  if (job.IsLate()) return job.Fail(Late("while it waited"));
+  const Clock::time_point begin = Clock::now();
   try {
-    double seconds = 0;
-    if (job.deadline != Clock::time_point::max()) {
-      seconds = std::chrono::duration<double>(job.deadline - Clock::now()).count();
-      if (seconds <= 0) throw HttpError(503, "the time limit of the request has passed");
-    }
-    job.Answer(RunOnce(worker, job.inputs, seconds));
-  } catch (const HttpError&) {
-    job.Fail(std::current_exception());
+    std::vector<Tensor> results = RunOnce(worker, job.inputs, job.deadline);
+    job.times.run_seconds = SecondsSince(begin);
+    CountRun(job.inputs, job.times.run_seconds);
+    job.Answer(std::move(results));
   } catch (const Error& error) {
-    job.Fail(Answer(error));
+    job.Fail(AnswerTo(error));
+  } catch (const std::bad_alloc&) {
+    job.Fail(std::make_exception_ptr(HttpError(503, "out of memory", RequestEnd::kFailure)));
   } catch (const std::exception&) {
     job.Fail(std::make_exception_ptr(HttpError(500, "the run failed")));
   }
 }
 
 std::vector<Tensor> ServedModel::RunOnce(Worker& worker, const std::vector<Tensor>& inputs,
-                                         double seconds) {
-  const Clock::time_point begin = Clock::now();
-  const ScopedRun limited(std::make_shared<ResourceLimits>(ResourceOptions{.seconds = seconds}));
+                                         Clock::time_point end) {
+  *worker.end = end.time_since_epoch().count();
+  const ScopedRun limited(worker.limits);
   std::vector<Tensor> results;
   for (const Tensor& result : worker.program.Run(worker.scope, inputs))
     results.push_back(result.Clone());
-  ++metrics_->batches;
-  metrics_->run_seconds.Add(SecondsSince(begin));
-  if (!inputs.empty() && inputs[0].shape().rank() > 0) {
-    const auto rows = static_cast<uint64_t>(std::max<int64_t>(inputs[0].shape()[0], 0));
-    metrics_->rows += rows;
-    metrics_->batch_rows.Add(static_cast<double>(rows));
-  }
   return results;
+}
+
+void ServedModel::CountRun(const std::vector<Tensor>& inputs, double seconds) {
+  ++metrics_->batches;
+  metrics_->run_seconds.Add(seconds);
+  if (inputs.empty() || inputs[0].shape().rank() == 0) return;
+  const auto rows = static_cast<uint64_t>(std::max<int64_t>(inputs[0].shape()[0], 0));
+  metrics_->rows += rows;
+  metrics_->batch_rows.Add(static_cast<double>(rows));
 }
 
 }  // namespace coracle::serve

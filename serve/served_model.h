@@ -1,40 +1,35 @@
 #pragma once
-// One version of a model that answers requests: a bounded queue, and workers that join the requests
-// in it to batches.
+// One version of a model that answers requests: a queue, and workers that run batches of it.
 
 #include <coracle/executor/executor.h>
 #include <coracle/serve/infer_codec.h>
 #include <coracle/serve/metrics.h>
+#include <coracle/serve/request_queue.h>
 
-#include <chrono>
-#include <condition_variable>
-#include <deque>
+#include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
 
 namespace coracle::serve {
 
-using Clock = std::chrono::steady_clock;
-
 struct ServeOptions {
   int workers = 1;         // runs of one model at the same time
-  int64_t max_batch = 32;  // rows that are joined to one run; 1: requests are not joined
+  int64_t max_batch = 32;  // rows of a request and of joined requests; 1: nothing is joined
   double max_delay = 0;    // seconds that the oldest request waits for others
   size_t max_queue = 256;  // requests that wait; more are refused
   double time_limit = 0;   // seconds for one request, from its arrival; 0: no limit
   CompileOptions compile = {};
+  // Ends the first run of a model that is being loaded, when it returns true.
+  std::function<bool()> stop_loading = {};
 };
-
-// The result of a request, in the future.
-struct Job;
 
 class ServedModel {
  public:
   // Loads and compiles the model (LoadInferenceModel), and runs it once on zeros if its shapes
-  // allow, so that the first request need not wait for a plan. Throws Error.
+  // allow, so that the first request need not wait for a plan. That run has the time limit of a
+  // request, or a minute, and metrics do not count it. Throws Error.
   ServedModel(const std::string& path, std::string name, std::string version,
               const ServeOptions& options, std::shared_ptr<ModelMetrics> metrics);
   ~ServedModel();  // drains
@@ -45,47 +40,48 @@ class ServedModel {
   const std::string& version() const { return version_; }
   const std::vector<Port>& inputs() const { return inputs_; }
   const std::vector<Port>& outputs() const { return outputs_; }
-  // Whether rows of several requests may run together: each row of the outputs depends on the same
-  // row of the inputs only, by the declared traits of the ops.
-  bool joins_rows() const { return joins_rows_; }
+  // Whether each row of the outputs depends on the same row of the inputs only, by the declared
+  // traits of the ops. Then max_batch limits the rows of a request.
+  bool has_rows() const { return has_rows_; }
+  // Whether rows of several requests may run together.
+  bool joins_rows() const { return has_rows_ && options_.max_batch > 1; }
   ModelMetrics& metrics() const { return *metrics_; }
 
-  // Waits for the result. Thread-safe. Throws HttpError: 400 for inputs that the model refuses or
-  // more rows than max_batch, 503 if the queue is full, the time is over or the model drains, 500
-  // for a run that failed.
-  std::vector<Tensor> Infer(std::vector<Tensor> inputs);
+  // Waits for the result, until the deadline or the time limit of requests, whichever is earlier;
+  // then the request leaves the queue, and a run ends that nobody waits for. Thread-safe. Throws
+  // HttpError: 400 for inputs that the model refuses or more rows than max_batch, 503 if the queue
+  // is full, the time is over, memory is short or the model drains, 500 for a run that failed.
+  std::vector<Tensor> Infer(std::vector<Tensor> inputs,
+                            Clock::time_point deadline = Clock::time_point::max(),
+                            InferTimes* times = nullptr);
 
   // Refuses new requests, finishes those in the queue, and ends the workers.
   void Drain();
 
  private:
-  struct Worker {
-    PreparedProgram program;
-    Scope scope;
-  };
+  struct Worker;
 
   void Load(const std::string& path);
   void WarmUp();
-  void Work(Worker worker);
-  std::vector<std::shared_ptr<Job>> NextBatch();
-  void Collect(std::unique_lock<std::mutex>& lock, std::vector<std::shared_ptr<Job>>* batch);
-  void RunBatch(Worker& worker, const std::vector<std::shared_ptr<Job>>& batch);
-  bool RunJoined(Worker& worker, const std::vector<std::shared_ptr<Job>>& batch);
+  void StartWorkers();
+  int64_t RowsIn(const std::vector<Tensor>& inputs) const;
+  Worker MakeWorker() const;
+  void Work(Worker& worker);
+  void RunBatch(Worker& worker, const Batch& batch);
+  bool RunJoined(Worker& worker, const Batch& batch);
   void RunAlone(Worker& worker, Job& job);
-  std::vector<Tensor> RunOnce(Worker& worker, const std::vector<Tensor>& inputs, double seconds);
+  std::vector<Tensor> RunOnce(Worker& worker, const std::vector<Tensor>& inputs,
+                              Clock::time_point end);
+  void CountRun(const std::vector<Tensor>& inputs, double seconds);
 
   const std::string name_, version_;
   const ServeOptions options_;
   const std::shared_ptr<ModelMetrics> metrics_;
   std::vector<Port> inputs_, outputs_;
-  bool joins_rows_ = false;
-  Scope state_;
+  bool has_rows_ = false;
+  Scope state_;  // variables that runs change; parameters are part of program_
   std::unique_ptr<PreparedProgram> program_;
-
-  std::mutex mutex_;
-  std::condition_variable arrived_;
-  std::deque<std::shared_ptr<Job>> queue_;
-  bool draining_ = false;
+  std::unique_ptr<RequestQueue> queue_;
   std::vector<std::thread> workers_;
 };
 
