@@ -1,6 +1,7 @@
 // Files that released versions wrote (test/archive) are read, and compute what they computed.
 #include <coracle/convert.h>
 #include <coracle/coracle.h>
+#include <coracle/test/train/train_test_util.h>
 #include <coracle/train.h>
 #include <gtest/gtest.h>
 
@@ -8,8 +9,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-
-#include "train_test_util.h"
 
 namespace coracle::archive_test {
 
