@@ -22,7 +22,7 @@ struct ModelPlace {
 
 struct FoundModels {
   std::map<std::string, std::map<int64_t, ModelPlace>> models;  // by name and version
-  // Directories that could not be read. What they hold is unknown, so `models` is incomplete.
+  // Directories that could not be read: `models` lacks the models in them.
   std::vector<std::string> problems;
 };
 

@@ -78,7 +78,7 @@ Batch RequestQueue::Next() {
     TakeFitting(&batch, &full);
     if (!batch.empty() && !full) WaitForOthers(lock, &batch, &full);
   }
-  // The notice of a job that did not fit may have come to this thread, and nobody else knows of it.
+  // The notice of a job that did not fit may have come to this thread only, which passes it on.
   if (!jobs_.empty()) arrived_.notify_one();
   return batch;
 }

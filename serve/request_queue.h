@@ -59,7 +59,7 @@ class RequestQueue {
 
   enum class Pushed { kYes, kFull, kDraining };
   Pushed Push(std::shared_ptr<Job> job);
-  // Removes a job that nobody waits for any more. False: a worker has it already.
+  // Removes a job whose client has left. False: a worker has it already.
   bool Remove(const std::shared_ptr<Job>& job);
   // Waits for jobs, and takes as many from the front as may run together: their inputs differ in
   // their rows only. Late ones fail. Empty: the queue drains, and no job waits.

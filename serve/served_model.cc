@@ -13,7 +13,7 @@
 
 namespace coracle::serve {
 
-// What a thread needs to run the program.
+// A thread's copy of the program, with its own variables.
 struct ServedModel::Worker {
   PreparedProgram program;
   Scope scope;

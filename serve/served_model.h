@@ -48,7 +48,7 @@ class ServedModel {
   ModelMetrics& metrics() const { return *metrics_; }
 
   // Waits for the result, until the deadline or the time limit of requests, whichever is earlier;
-  // then the request leaves the queue, and a run ends that nobody waits for. Thread-safe. Throws
+  // then the request leaves the queue, and a run without other requests ends. Thread-safe. Throws
   // HttpError: 400 for inputs that the model refuses or more rows than max_batch, 503 if the queue
   // is full, the time is over, memory is short or the model drains, 500 for a run that failed.
   std::vector<Tensor> Infer(std::vector<Tensor> inputs,
