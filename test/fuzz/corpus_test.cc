@@ -30,7 +30,8 @@ constexpr FuzzTarget kTargets[] = {{"program_binary", FuzzProgramBinary},
                                    {"image_database", FuzzImageDatabase},
                                    {"command_line", FuzzCommandLine},
                                    {"files", FuzzFiles},
-                                   {"job", FuzzJob}};
+                                   {"job", FuzzJob},
+                                   {"serve", FuzzServe}};
 
 class FuzzCorpus : public testing::TestWithParam<FuzzTarget> {};
 

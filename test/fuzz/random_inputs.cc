@@ -41,6 +41,7 @@ const std::map<std::string, Target>& Targets() {
                                                         {"pir", FuzzPir},
                                                         {"program_binary", FuzzProgramBinary},
                                                         {"program_text", FuzzProgramText},
+                                                        {"serve", FuzzServe},
                                                         {"tensor", FuzzTensor},
                                                         {"caffe", FuzzCaffe}};
   return targets;

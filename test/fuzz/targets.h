@@ -35,6 +35,8 @@ void FuzzOnnx(std::string_view bytes);
 void FuzzPir(std::string_view bytes);
 // Weights of Caffe.
 void FuzzCaffeWeights(std::string_view bytes);
+// The bytes of a connection to `coracle serve`: HTTP requests, and bodies of infer requests.
+void FuzzServe(std::string_view bytes);
 // An LMDB file of Datum messages.
 void FuzzImageDatabase(std::string_view bytes);
 
