@@ -53,8 +53,8 @@ class HttpServer {
   // Begins to listen. Throws kIo if the port is taken or the address is not of this machine.
   void Bind();
   int port() const;
-  // Serves until Stop is called, before or during Run, by any thread. Requests that have begun are
-  // answered.
+  // Serves until Stop is called, by any thread, before or during Run. Then it answers the requests
+  // that have begun.
   void Run();
   void Stop();
 

@@ -1,4 +1,5 @@
 #include <coracle/convert/models.h>
+#include <coracle/framework/base/append_file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/serve/end_signals.h>
 #include <coracle/serve/http_server.h>
@@ -10,7 +11,7 @@
 
 #include <csignal>
 #include <filesystem>
-#include <fstream>
+#include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
 
@@ -122,35 +123,37 @@ void RequireReady(const serve::Repository& models) {
 class RequestLog {
  public:
   explicit RequestLog(const ServeFlags& flags) : log_(flags.access_log), all_(flags.trace_all) {
-    if (flags.trace.empty()) return;
-    trace_.open(flags.trace, std::ios::app);
-    if (!trace_) throw Error(ErrorCode::kIo, fmt::format("cannot write {}", flags.trace));
+    if (!flags.trace.empty()) trace_ = std::make_unique<AppendFile>(flags.trace, true);
   }
 
   void Add(const serve::HttpServer::Access& access) {
-    const bool trace = trace_.is_open() && (all_ || access.trace);
-    if (!log_ && !trace) return;
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (log_) {
-      nlohmann::json line = Fields(access);
-      line["remote"] = access.remote;
-      line["request_bytes"] = access.request_bytes;
-      line["response_bytes"] = access.response_bytes;
-      line["sent"] = access.sent;
-      Print(Text(line));
-      std::fflush(stdout);
-    }
-    if (trace) {
-      nlohmann::json line = Fields(access);
-      line["receive_seconds"] = access.receive_seconds;
-      line["queue_seconds"] = access.queue_seconds;
-      line["run_seconds"] = access.run_seconds;
-      line["send_seconds"] = access.send_seconds;
-      trace_ << Text(line) << std::flush;
-    }
+    const bool trace = trace_ && (all_ || access.trace);
+    if (trace) AddTrace(access);
+    if (!log_) return;
+    nlohmann::json line = Fields(access);
+    line["remote"] = access.remote;
+    line["request_bytes"] = access.request_bytes;
+    line["response_bytes"] = access.response_bytes;
+    line["sent"] = access.sent;
+    Print(Text(line));
+    std::fflush(stdout);
   }
 
  private:
+  void AddTrace(const serve::HttpServer::Access& access) {
+    nlohmann::json line = Fields(access);
+    line["receive_seconds"] = access.receive_seconds;
+    line["queue_seconds"] = access.queue_seconds;
+    line["run_seconds"] = access.run_seconds;
+    line["send_seconds"] = access.send_seconds;
+    try {
+      trace_->Append(Text(line));
+    } catch (const Error& error) {  // a full disk must not end the server
+      LogMessage(MessageLevel::kWarning, fmt::format("{}; --trace ends", error.message()));
+      trace_.reset();
+    }
+  }
   static nlohmann::json Fields(const serve::HttpServer::Access& access) {
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     nlohmann::json line = {{"time", std::chrono::duration<double>(now).count()},
@@ -167,7 +170,7 @@ class RequestLog {
 
   const bool log_, all_;
   std::mutex mutex_;
-  std::ofstream trace_;
+  std::unique_ptr<AppendFile> trace_;
 };
 
 serve::HttpOptions HttpOptionsOf(const ServeFlags& flags,
