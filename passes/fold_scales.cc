@@ -5,7 +5,9 @@
 //   conv(f x + s, w) + b    =  conv(x, w f) + (b + the sum of w s over the inputs)
 //
 // Padding pixels are 0, not s. So the shift before a convolution with padding stays: f x + s
-// becomes x + s / f, and the factor moves into the weights. All numbers are computed in double.
+// becomes x + s / f, and the factor moves into the weights. A large shift stays, too: where x is
+// near -s / f, the sums over w f x and over w s are large numbers whose difference has few digits.
+// All numbers are computed in double.
 
 #include <coracle/passes/affine_step.h>
 #include <coracle/passes/match.h>
@@ -149,6 +151,12 @@ class LinearReader {
   const ValueFlow& flow_;
   const Matcher& matcher_;
 };
+
+// Whether sums with the shifts keep the digits of f x + s, if that is of the size of 1.
+bool AreSmall(const Numbers& shifts) {
+  constexpr double kMost = 16;
+  return std::all_of(shifts.begin(), shifts.end(), [](double s) { return std::abs(s) <= kMost; });
+}
 
 bool HasLength(const Numbers& list, int64_t channels) {
   return list.size() == 1 || static_cast<int64_t>(list.size()) == channels;
@@ -328,7 +336,7 @@ class ScaleFolder {
       all = std::move(longer);
       ops.insert(ops.begin(), writer);
     }
-    const bool shift_stays = linear.pads && all.HasShift();
+    const bool shift_stays = all.HasShift() && (linear.pads || !AreSmall(all.shifts));
     if (ops.empty() || (shift_stays && (!scales || ops.size() < 2))) return;
     ops.push_back(linear.op);
     if (!matcher_.MayRunAt(ops, *linear.op)) return;

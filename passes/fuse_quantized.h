@@ -7,6 +7,7 @@
 #include <coracle/passes/quantized_form.h>
 #include <coracle/passes/value_flow.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -17,6 +18,9 @@ namespace coracle::inline internal {
 
 // Whether the op is a convolution or matrix product that may compute in integers.
 bool IsQuantizableProduct(const OpDesc& op);
+
+// Infers the types of the block's variables, in the order of its ops.
+void InferAll(const BlockDesc& block, const OpRegistry& ops, FlowTypes& types);
 
 // The block in which rules fuse ops, and what they know about it.
 class QuantizedScene {
@@ -38,6 +42,9 @@ class QuantizedScene {
   const QuantizedValue* IntegersOfAnyScale(const std::string& var) const;
   // nullptr for an undeclared variable.
   const VarMeta* Meta(const std::string& var) const;
+  // Whether two variables of the given program have one shape in each run, so that neither is
+  // broadcast to the other.
+  bool HaveSameShape(const std::string& a, const std::string& b) const;
   // The only op that reads a variable that nothing else sees; nullptr if there is no such op.
   const OpDesc* OnlyReader(const std::string& var) const;
   bool IsDone(const OpDesc& op) const { return done_.count(&op) > 0; }
@@ -60,6 +67,7 @@ class QuantizedScene {
   const Matcher matcher_;
   const QuantizedValues values_;
   FlowTypes types_;
+  mutable std::vector<std::unique_ptr<FlowTypes>> trials_;  // for dims that only a run knows
   Rewrites rewrites_;
   std::unordered_set<const OpDesc*> done_;
 };
@@ -83,10 +91,6 @@ struct EpilogueKinds {
   bool residual = false;
   bool activation = true;
 };
-
-// Whether two tensors have one shape in each run. Dims that only a run knows count as equal if one
-// feed alone has unknown dims; otherwise one of the tensors might be broadcast.
-bool HaveSameShape(const QuantizedScene& scene, const VarMeta* a, const VarMeta* b);
 
 // Continues `so_far`, which may have a bias, a residual or an activation already, from its result.
 void ExtendEpilogue(const QuantizedScene& scene, const EpilogueKinds& kinds,

@@ -17,6 +17,7 @@ namespace coracle::inline internal {
 namespace {
 
 using Ints = std::vector<int32_t>;
+constexpr const char* kHuge = "its products may exceed the range of float32";
 
 // --- weights ---
 
@@ -24,10 +25,19 @@ using Ints = std::vector<int32_t>;
 std::string CheckWeight(const QuantizedScene& scene, const QuantizedValue& weight, int axis) {
   if (weight.form.axis >= 0 && weight.form.axis != axis)
     return "its weights have scales along another axis";
-  const bool finite = std::all_of(weight.form.scales.begin(), weight.form.scales.end(),
-                                  [](float s) { return std::isfinite(s); });
-  if (!finite) return "a scale of its weights is not finite";
+  const std::vector<float>& scales = weight.form.scales;
+  if (!std::all_of(scales.begin(), scales.end(), IsUsualScale))
+    return "a scale of its weights is not finite, or huge";
   return scene.context().FrozenValue(weight.integers) ? "" : "its weights are not frozen";
+}
+
+// Whether sums of products of such numbers stay finite in float32. Integers would give the numbers
+// where float32 gives an infinity or a nan.
+bool HasModerateProducts(const QuantizedForm& x, const QuantizedForm& y) {
+  constexpr float kMost = 1e27f;  // times 255 * 255 for each of five million terms
+  if (x.scales.empty() || y.scales.empty()) return true;
+  return std::all_of(y.scales.begin(), y.scales.end(),
+                     [&](float s) { return std::abs(s * x.Scale()) <= kMost; });
 }
 
 // --- convolutions ---
@@ -52,6 +62,7 @@ std::string CheckConvolution(const QuantizedScene& scene, const OpDesc& op) {
   if (!filter) return "its filter is not quantized";
   if (input->form.scales.empty() && HasSmallGroups(scene, op))
     return "in small groups, only frozen scales pay";
+  if (!HasModerateProducts(input->form, filter->form)) return kHuge;
   return CheckWeight(scene, *filter, 0);
 }
 
@@ -76,8 +87,8 @@ bool IsFloat(const VarMeta* meta) {
 // Whether the residual needs no broadcast.
 bool FitsResidual(const QuantizedScene& scene, const QuantizedEpilogue& epilogue) {
   if (epilogue.residual.empty()) return true;
-  const VarMeta *residual = scene.Meta(epilogue.residual), *sums = scene.Meta(epilogue.result);
-  return IsFloat(residual) && HaveSameShape(scene, residual, sums);
+  return IsFloat(scene.Meta(epilogue.residual)) &&
+         scene.HaveSameShape(epilogue.residual, epilogue.result);
 }
 
 // --- products of matrices ---
@@ -120,6 +131,8 @@ const QuantizedValue* OperandY(const QuantizedScene& scene, const Product& p) {
   return y ? y : scene.IntegersOfAnyScale(p.y);
 }
 
+bool IsScale(float x) { return std::isnormal(x) && IsUsualScale(x); }
+
 std::string CheckProduct(const QuantizedScene& scene, const OpDesc& op, const Product& p) {
   if (scene.flow().IsRecomputed(op)) return "it is computed again for a gradient";
   if (!scene.flow().IsOnlyOutput(op, op.Output("Out")[0]))
@@ -137,6 +150,8 @@ std::string CheckProduct(const QuantizedScene& scene, const OpDesc& op, const Pr
     return "the rank of its X is known only at run time";
   if (!std::isfinite(p.alpha) || !(p.alpha > 0)) return "its factor alpha is not positive";
   if (p.alpha != 1 && x->form.scales.empty()) return "it has a factor alpha, and no frozen scale";
+  if (p.alpha != 1 && !IsScale(x->form.Scale() * p.alpha)) return "its factor alpha is extreme";
+  if (!HasModerateProducts(x->form, y->form)) return kHuge;
   if (scene.context().FrozenValue(y->integers))
     return CheckWeight(scene, *y, y_meta->shape.rank() - (p.trans_y ? 2 : 1));
   return scene.IntegersOfAnyScale(p.y) ? "" : "its Y has several scales";

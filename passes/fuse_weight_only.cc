@@ -39,6 +39,13 @@ const Tensor* FrozenInput(const QuantizedScene& scene, const OpDesc& op, const c
   return op.Input(slot).size() == 1 ? scene.context().FrozenValue(op.Input(slot)[0]) : nullptr;
 }
 
+// Whether the scales are finite, and so are the numbers that integers of 8 bits stand for.
+bool AreUsual(const Tensor& scales) {
+  const Tensor wide = scales.Cast(DType::kFloat32);
+  const float* s = wide.data<float>();
+  return wide.numel() > 0 && std::all_of(s, s + wide.numel(), IsUsualScale);
+}
+
 // What the op that writes `var` dequantizes.
 std::optional<IntegerMatrix> MatrixOf(const QuantizedScene& scene, const std::string& var) {
   const auto writers = scene.block().Uses(var).writers;
@@ -51,7 +58,7 @@ std::optional<IntegerMatrix> MatrixOf(const QuantizedScene& scene, const std::st
   m.zero = FrozenInput(scene, op, "ZeroPoint");
   const bool known = m.numbers && m.scale && (m.zero || !op.HasInput("ZeroPoint"));
   if (!known || !IsByteType(m.numbers->dtype()) || m.numbers->shape().rank() != 2 ||
-      m.numbers->numel() == 0 || m.scale->dtype() == DType::kFloat64 || m.scale->numel() == 0)
+      m.numbers->numel() == 0 || m.scale->dtype() == DType::kFloat64 || !AreUsual(*m.scale))
     return std::nullopt;
   m.name = op.Input("X")[0];
   m.scale_name = op.Input("Scale")[0];
@@ -145,6 +152,17 @@ std::optional<Layer> LayerOf(const QuantizedScene& scene, const OpDesc& op) {
   return layer;
 }
 
+// Whether scales times alpha are usual scales, and 0 only where one of them is.
+bool IsUsualFactor(const Tensor& scales, float alpha) {
+  if (alpha == 1) return true;
+  const Tensor wide = scales.Cast(DType::kFloat32);
+  const float* s = wide.data<float>();
+  return std::isfinite(alpha) && std::all_of(s, s + wide.numel(), [&](float x) {
+           const float product = x * alpha;
+           return IsUsualScale(product) && (std::isnormal(product) || x == 0 || alpha == 0);
+         });
+}
+
 bool TakesTypes(const QuantizedScene& scene, const OpDesc& op, const Layer& layer,
                 const IntegerMatrix& m) {
   const VarMeta *x = scene.Meta(layer.x), *out = scene.Meta(op.Output("Out")[0]);
@@ -158,7 +176,7 @@ bool TakesTypes(const QuantizedScene& scene, const OpDesc& op, const Layer& laye
       (rows != x->shape.rank() - 1 || scene.flow().CertainRank(layer.x) != x->shape.rank()))
     return false;
   const int along = layer.trans_y ? 1 : 0;
-  return std::isfinite(layer.alpha) && AreOfRows(m, *m.scale, along) &&
+  return IsUsualFactor(*m.scale, layer.alpha) && AreOfRows(m, *m.scale, along) &&
          (!m.zero || AreOfRows(m, *m.zero, along));
 }
 

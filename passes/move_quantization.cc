@@ -32,13 +32,6 @@ namespace {
 
 constexpr int kMaxDepth = 16;
 
-// Infers the types of the block's variables, in the order of its ops.
-void InferAll(const BlockDesc& block, const OpRegistry& ops, FlowTypes& types) {
-  block.ForEachOp([&](const OpDesc& op) {
-    if (const OpSpec* spec = ops.Find(op.type()); spec && !op.HasSubBlock()) types.Infer(*spec, op);
-  });
-}
-
 // What both directions need: new variables of integers, and whether an op accepts them.
 class IntegerMoves {
  public:

@@ -41,9 +41,9 @@ bool AddsBias(const QuantizedScene& scene, const OpDesc& op, const std::string& 
 bool AddsResidual(const QuantizedScene& scene, const OpDesc& op, const std::string& var) {
   const std::string other = OtherOperand(op, var);
   if (other.empty()) return false;
-  const VarMeta *product = scene.Meta(var), *residual = scene.Meta(other);
+  const VarMeta* residual = scene.Meta(other);
   const auto axis = scene.SpecOf(op).AttrOf<int32_t>(op, "axis");
-  return HaveSameShape(scene, product, residual) && residual->type == VarType::kLoDTensor &&
+  return scene.HaveSameShape(var, other) && residual->type == VarType::kLoDTensor &&
          residual->dtype == DType::kFloat32 && (axis == -1 || axis == 0);
 }
 
@@ -126,20 +126,6 @@ QuantizedForm RoundingAway(QuantizedScene& scene, QuantizedForm form) {
 }
 
 }  // namespace
-
-bool HaveSameShape(const QuantizedScene& scene, const VarMeta* a, const VarMeta* b) {
-  if (!a || !b || a->shape.rank() != b->shape.rank()) return false;
-  const auto& feeds = scene.context().feeds;
-  const auto open = std::count_if(feeds.begin(), feeds.end(), [&](const std::string& name) {
-    const VarMeta* feed = scene.Meta(name);
-    return !feed || !feed->shape.IsKnown();
-  });
-  for (int i = 0; i < a->shape.rank(); ++i) {
-    const int64_t dim = a->shape[i];
-    if (dim != b->shape[i] || (dim < 0 && open > 1)) return false;
-  }
-  return true;
-}
 
 void ExtendEpilogue(const QuantizedScene& scene, const EpilogueKinds& kinds,
                     QuantizedEpilogue& so_far) {

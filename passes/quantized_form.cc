@@ -2,7 +2,6 @@
 #include <coracle/passes/quantized_form.h>
 
 #include <algorithm>
-#include <cfloat>
 #include <cmath>
 #include <cstring>
 
@@ -123,7 +122,7 @@ bool QuantizedForm::HasWholeRange() const {
 
 bool QuantizedForm::HasPositiveScales() const {
   return std::all_of(scales.begin(), scales.end(),
-                     [](float s) { return s > 0 && s <= FLT_MAX / 255; });
+                     [](float s) { return s > 0 && IsUsualScale(s); });
 }
 
 bool MeansSame(const QuantizedForm& a, const QuantizedForm& b) {

@@ -5,6 +5,7 @@
 #include <coracle/passes/pass.h>
 #include <coracle/passes/value_flow.h>
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -30,9 +31,12 @@ struct QuantizedForm {
   int32_t ZeroPoint() const { return zero_points.empty() ? 0 : zero_points[0]; }
   // Whether it uses all integers of the dtype.
   bool HasWholeRange() const;
-  // Whether every scale is finite and greater than 0.
+  // Whether every scale is usual and greater than 0.
   bool HasPositiveScales() const;
 };
+
+// Whether sums of numbers with the scale stay finite in float32: it is finite and not huge.
+inline bool IsUsualScale(float scale) { return std::abs(scale) <= 1e30f; }
 
 // The least and the largest integer of int8 or uint8.
 int64_t LeastOf(DType dtype);

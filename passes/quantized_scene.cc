@@ -11,6 +11,35 @@ bool IsQuantizableProduct(const OpDesc& op) {
   return types.count(op.type()) > 0;
 }
 
+void InferAll(const BlockDesc& block, const OpRegistry& ops, FlowTypes& types) {
+  block.ForEachOp([&](const OpDesc& op) {
+    if (const OpSpec* spec = ops.Find(op.type()); spec && !op.HasSubBlock()) types.Infer(*spec, op);
+  });
+}
+
+namespace {
+
+// The types if the unknown dims of feeds are `length`, length + step, ...
+std::unique_ptr<FlowTypes> TypesOfLengths(const BlockDesc& block, const PassContext& context,
+                                          int64_t length, int64_t step) {
+  auto types = std::make_unique<FlowTypes>(block);
+  for (const std::string& name : context.feeds) {
+    const VarDesc* feed = block.FindVarRecursive(name);
+    if (!feed) continue;
+    VarMeta meta = feed->meta();
+    for (int i = 0; i < meta.shape.rank(); ++i) {
+      if (meta.shape[i] >= 0) continue;
+      meta.shape[i] = length;
+      length += step;
+    }
+    types->Set(name, meta);
+  }
+  InferAll(block, context.ops, *types);
+  return types;
+}
+
+}  // namespace
+
 QuantizedScene::QuantizedScene(ProgramDesc& program, const PassContext& context)
     : program_(program),
       context_(context),
@@ -20,10 +49,7 @@ QuantizedScene::QuantizedScene(ProgramDesc& program, const PassContext& context)
       values_(block_, context, flow_),
       types_(block_),
       rewrites_(block_) {
-  std::as_const(block_).ForEachOp([&](const OpDesc& op) {
-    if (const OpSpec* spec = context.ops.Find(op.type()); spec && !op.HasSubBlock())
-      types_.Infer(*spec, op);
-  });
+  InferAll(block_, context.ops, types_);
 }
 
 const QuantizedValue* QuantizedScene::IntegersOfOneScale(const std::string& var) const {
@@ -37,6 +63,22 @@ const QuantizedValue* QuantizedScene::IntegersOfAnyScale(const std::string& var)
 }
 
 const VarMeta* QuantizedScene::Meta(const std::string& var) const { return types_.Find(var); }
+
+// Shapes that are equal for two choices of lengths, all of them different, are equal for others.
+// Many ops ask for lengths that a small number divides.
+bool QuantizedScene::HaveSameShape(const std::string& a, const std::string& b) const {
+  const VarMeta *x = Meta(a), *y = Meta(b);
+  if (!x || !y || x->shape.rank() != y->shape.rank()) return false;
+  if (x->shape.IsKnown() && y->shape.IsKnown()) return x->shape == y->shape;
+  if (trials_.empty()) {
+    trials_.push_back(TypesOfLengths(block_, context_, 672, 336));
+    trials_.push_back(TypesOfLengths(block_, context_, 960, 192));
+  }
+  return std::all_of(trials_.begin(), trials_.end(), [&](const std::unique_ptr<FlowTypes>& types) {
+    const VarMeta *one = types->Find(a), *other = types->Find(b);
+    return one && other && one->shape.IsKnown() && one->shape == other->shape;
+  });
+}
 
 const OpDesc* QuantizedScene::OnlyReader(const std::string& var) const {
   if (!flow_.IsTemporary(var) || !matcher_.HasOneReader(var)) return nullptr;

@@ -204,12 +204,18 @@ class FloatWeightArgs : public ForwardingArgs {
   Tensor scale_, zero_;
 };
 
+// Whether float32 holds all numbers that the scales may stand for.
+bool AreModerate(const Tensor& scales) {
+  const auto* s = scales.data<float>();
+  return std::all_of(s, s + scales.numel(), [](float x) { return !(std::abs(x) > 1e35f); });
+}
+
 // Many rows and a weight that is small also as floats: the product of floats, for which the plan
 // keeps them. Empty if the weight may change, or is large.
 Kernel FloatLayer(const PrepareContext& ctx, const QuantizedLayer& p) {
   if (p.m <= MostFusedRows(p) || CheckedMul(p.k, p.n) > kMostFloats) return {};
   const Tensor *scale = ctx.Constant("Scale"), *zero = ctx.Constant("ZeroPoint");
-  if (!scale || (p.zero && !zero)) return {};
+  if (!scale || (p.zero && !zero) || !AreModerate(*scale)) return {};
   FloatWeightArgs args(ctx, p, *scale, zero);
   const PrepareContext in_float(ctx, args);
   const GemmSpec spec{.m = p.m, .n = p.n, .k = p.k};

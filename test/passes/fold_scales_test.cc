@@ -135,6 +135,23 @@ TEST(FoldScales, ShiftsStayBeforePadding) {
   same.ExpectSame({"y"});
 }
 
+// x - 1e4 is exact where x is near 1e4, and sums over w x are not.
+TEST(FoldScales, LargeShiftsStay) {
+  for (const float shift : {10000.0f, 4.0f}) {
+    Scaled p;
+    p.Image({-1, 4, 6, 5});
+    for (float& x : p.feeds["images"].span<float>()) x += shift;
+    p.Parameter("s", {1});
+    p.scope.Set("s", Tensor::Of<float>({1}, {shift}));
+    p.Binary("sub", "x", "s", "a");
+    p.Binary("mul", "a", p.Factor("f", {1}), "m");
+    p.Conv("m", "y", {6, 4, 3, 3});
+    EXPECT_FALSE(p.Has("mul"));
+    EXPECT_EQ(p.Has("add"), shift > 16) << p.Folded();
+    p.ExpectSame({"y"});
+  }
+}
+
 TEST(FoldScales, AroundMatrixProducts) {
   for (const bool trans : {false, true}) {
     Scaled p;

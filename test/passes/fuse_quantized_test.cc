@@ -81,6 +81,10 @@ TEST(FuseQuantized, ConvolutionsThatStay) {
   const float infinite = std::numeric_limits<float>::infinity();
   EXPECT_EQ(Convolution({0.01f, infinite, 0.005f, 1}).Fused().find("quantized_conv2d"),
             std::string::npos);
+  // Numbers or sums of products that float32 cannot hold.
+  for (const float huge : {2e30f, 2e29f})
+    EXPECT_EQ(Convolution({huge}).Fused().find("quantized_conv2d"), std::string::npos);
+  EXPECT_NE(Convolution({2e28f}).Fused().find("quantized_conv2d"), std::string::npos);
   Program p;  // of numbers
   p.Data("x", {-1, 3, 5, 5});
   p.Weight("w", {4, 3, 3, 3});
@@ -175,6 +179,32 @@ TEST(FuseQuantized, ResidualsOfAnotherBatch) {
   p.Quantize("s", "y", 0.25f, 0, kU8);
   EXPECT_EQ(p.Fused().find("Residual"), std::string::npos);
   p.ExpectNear({"y"});
+}
+
+// Whether a residual has as many rows as the product is known of the ops before it: relu gives
+// each row, and a slice may give one of many. Another feed does not matter.
+TEST(FuseQuantized, ResidualsOfRowsThatOnlyARunKnows) {
+  for (const bool slice : {false, true}) {
+    Program p;
+    p.Data("d", {-1, 4});
+    p.Data("e", {-1, 4});
+    p.Pair("d", "x", 0.02f, 117, kU8);
+    p.Weight("w", {4, 4});
+    p.Dequantize("w", "f", {0.01f});
+    p.Append("matmul_v2", {{"X", {"x"}}, {"Y", {"f"}}}, {{"Out", {"c"}}});
+    const Ints zero = {0}, one = {1};
+    if (slice)
+      p.Append("slice", {{"Input", {"d"}}}, {{"Out", {"r"}}},
+               {{"axes", zero}, {"starts", zero}, {"ends", one}});
+    else
+      p.Unary("relu", "d", "r");
+    p.root().Var("r").SetShape({-1, 4});
+    p.Binary("elementwise_add", "c", "r", "s");
+    p.Quantize("s", "y", 0.25f, 0, kU8);
+    p.Unary("relu", "e", "z");
+    EXPECT_EQ(p.Fused({"y", "z"}).find("Residual=r") == std::string::npos, slice) << p.Fused();
+    p.ExpectNear({"y", "z"});
+  }
 }
 
 // A residual that would be broadcast.

@@ -2,6 +2,8 @@
 
 #include <coracle/test/passes/quantized_program.h>
 
+#include <limits>
+
 namespace coracle::fuse_weight_only_test {
 
 constexpr DType kS8 = DType::kInt8, kU8 = DType::kUInt8;
@@ -166,6 +168,59 @@ TEST(FuseWeightOnly, WhatStaysInFloat) {
   wide.Steps("q", "w", {5}, 1, 0, false, DType::kFloat64);
   wide.Product("matmul_v2");
   wide.ExpectLeft();
+}
+
+bool IsFused(const Program& p) { return p.Fused().find("quantized_linear") != std::string::npos; }
+
+// The numbers of a weight may be infinite where sums of integers times the scale are not.
+TEST(FuseWeightOnly, HugeScales) {
+  const auto program = [](int64_t rows, float scale) {
+    Program p;
+    p.Data("x", {rows, 7});
+    p.Weight("q", {7, 5});
+    p.Steps("q", "w", {5}, 1);
+    p.scope.Set("w.s", Tensor::Of<float>({5}, {0.01f, scale, 0.02f, 1, 3}));
+    p.Product("matmul_v2");
+    return p;
+  };
+  const float infinite = std::numeric_limits<float>::infinity();
+  for (const int64_t rows : {1, 12}) {
+    program(rows, 1e29f).ExpectFused();
+    program(rows, 1e31f).ExpectLeft();
+    EXPECT_FALSE(IsFused(program(rows, 1e38f)));
+    EXPECT_FALSE(IsFused(program(rows, infinite)));
+  }
+}
+
+// Those of a quantized_linear that the program has: few and many rows give the same numbers.
+TEST(FuseWeightOnly, HugeScalesOfLayers) {
+  for (const int64_t rows : {1, 12, 60}) {
+    Program p;
+    p.Data("x", {rows, 7});
+    for (float& x : p.feeds["x"].span<float>()) x *= 1e-3f;
+    p.Weight("q", {5, 7});
+    p.Floats("s", {0.01f, 1e38f, 0.02f, 1, 3});
+    p.Append("quantized_linear", {{"X", {"x"}}, {"Weight", {"q"}}, {"Scale", {"s"}}},
+             {{"Out", {"y"}}});
+    p.ExpectNear({"y"}, 3e-4);
+  }
+}
+
+// Scales times alpha that lose digits or become infinite.
+TEST(FuseWeightOnly, ExtremeFactors) {
+  const auto program = [](float scale, float alpha) {
+    Program p;
+    p.Data("x", {3, 7});
+    p.Weight("q", {7, 5});
+    p.Steps("q", "w", {1}, 0);
+    p.scope.Set("w.s", Tensor::Of<float>({1}, {scale}));
+    p.Product("matmul", {{"alpha", alpha}});
+    return p;
+  };
+  program(1e-20f, 1e-20f).ExpectLeft();
+  EXPECT_FALSE(IsFused(program(1e20f, 1e20f)));
+  program(1e-20f, 1e18f).ExpectFused();
+  program(0.01f, 0.0f).ExpectFused();
 }
 
 TEST(FuseWeightOnly, PackedWeights) {
