@@ -17,6 +17,9 @@ function(coracle_link_statically target name)
     list(APPEND needed ${CORACLE_STATIC_${other}})
   endforeach()
   list(REMOVE_ITEM needed ${CORACLE_STATIC_${name}})
+  if(name STREQUAL "glog")
+    list(APPEND needed unwind)  # whose static library is no position-independent code
+  endif()
   get_target_property(configuration ${target} IMPORTED_CONFIGURATIONS)
   set_target_properties(${target} PROPERTIES IMPORTED_LOCATION_${configuration} ${CORACLE_STATIC_${name}}
     INTERFACE_LINK_LIBRARIES "${needed}")
