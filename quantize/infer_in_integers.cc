@@ -66,9 +66,17 @@ class TrainedValues {
         ErrorCode::kNotFound,
         fmt::format("the trained values lack {}, a range or a step of quantisation", Quote(name)));
   }
+  // The same, with that many elements.
+  Tensor Get(const std::string& name, int64_t count) const {
+    Tensor value = Get(name);
+    if (value.numel() == count) return value;
+    throw Error(ErrorCode::kInvalidArgument,
+                fmt::format("{}, a range or a step of quantisation, must have {} elements, got {}",
+                            Quote(name), count, value.numel()));
+  }
   // Throws kOutOfRange unless it is finite.
   double Number(const std::string& name) const {
-    const double value = ValueOf(Get(name), 0);
+    const double value = ValueOf(Get(name, 1), 0);
     RequireFinite(value, name);
     return value;
   }
@@ -101,7 +109,7 @@ std::vector<double> SizesOf(const OpDesc& op, const TrainedValues& values, const
   std::vector<double> sizes(static_cast<size_t>(channels));
   if (FakeKindOf(op) == FakeKind::kLearned) {
     const std::string& name = op.Input("Step")[0];
-    const Tensor steps = values.Get(name);
+    const Tensor steps = values.Get(name, channels);
     for (int64_t c = 0; c < channels; ++c) {
       RequireFinite(ValueOf(steps, c), name);
       sizes[static_cast<size_t>(c)] = std::max(ValueOf(steps, c), 1e-8);
@@ -124,6 +132,10 @@ RoundedWeight RoundWeightOf(const OpDesc& op, const TrainedValues& values, const
   const int axis =
       kind == FakeKind::kTensor ? -1 : op.GetAttr<int32_t>("quant_axis", learned ? -1 : 0);
   const Shape& shape = weight.shape();
+  if (axis >= shape.rank()) {
+    ThrowInvalid(fmt::format("{} has {} axes: it cannot be rounded along axis {}",
+                             Quote(op.Input("X")[0]), shape.rank(), axis));
+  }
   const int64_t channels = axis < 0 ? 1 : shape[axis];
   const int64_t inner = axis < 0 ? weight.numel() : shape.Product(axis + 1, shape.rank());
   for (const float value : weight.span<float>())

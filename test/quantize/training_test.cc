@@ -185,6 +185,9 @@ TEST(InferInIntegers, Refused) {
   DrawValues(&net);
   net.scope.Set("a1@RANGE", Tensor::Of<float>({1}, {INFINITY}));
   EXPECT_EQ(error(net), "'a1@RANGE' is inf: only finite numbers can be quantised");
+  net.scope.Set("a1@RANGE", Tensor::Zeros(DType::kFloat32, {0}));
+  EXPECT_EQ(error(net),
+            "'a1@RANGE', a range or a step of quantisation, must have 1 elements, got 0");
   net.scope.Set("a1@RANGE", Tensor::Of<float>({1}, {1}));
   Tensor filter = net.scope.Get("conv2d_0.w_0").Clone();
   filter.span<float>()[3] = std::nanf("");
