@@ -101,6 +101,14 @@ std::string DefaultText(const FieldSpec& flag) {
 
 }  // namespace
 
+MemberType AppendedTexts() {
+  return {
+      AttrType::kString, [](const void*) -> std::optional<Attribute> { return std::nullopt; },
+      [](void* member, const Attribute& value) {
+        static_cast<std::vector<std::string>*>(member)->push_back(AttributeAs<std::string>(value));
+      }};
+}
+
 FieldRange ZeroOrMore() { return {0, HUGE_VAL, false, false, "must not be negative"}; }
 
 bool IsSwitch(const FieldSpec& flag) {

@@ -22,6 +22,9 @@
 
 namespace coracle::tools {
 
+// A member that is a list of texts, to which every use of the flag adds one. Its commas stay.
+MemberType AppendedTexts();
+
 // How help shows a flag.
 struct FlagHelp {
   std::string name;

@@ -171,4 +171,48 @@ TEST_F(Cli, GenerateWritesNewText) {
   Expect("coracle test out/eval.pdmodel job.pbtxt", 0, {"test: nats="});
 }
 
+// A sweep: a grid, its resumption, successive halving, and the list of its runs.
+TEST_F(Cli, SweepAndRuns) {
+  WriteFileAtomic(Path("softmax.pbtxt"), R"(
+    data { name: "image" shape: [-1, 1, 28, 28] }
+    data { name: "label" shape: [-1, 1] dtype: INT64 }
+    layer { fc { input: "image" size: 10 num_flatten_dims: 1 output: "logits" } }
+    layer { softmax_with_cross_entropy { logits: "logits" label: "label" output: "ce" } }
+    layer { mean { input: "ce" output: "loss" } })");
+  WriteFileAtomic(Path("job.pbtxt"), R"(
+    name: "tiny" model: "softmax.pbtxt"
+    train { digits { count: 200 } } test { digits { count: 100 } }
+    optimizer { sgd { learning_rate: 0.1 } } batch_size: 50 max_iter: 8)");
+  Expect("coracle train job.pbtxt --set=max_iter=3 --set=name=other && ls output/other/log.jsonl",
+         0, {"final: loss="});
+  Expect("coracle train job.pbtxt --set=optimizer.sgd.learning_rat=3", 1,
+         {"learning_rat: no such field in sgd; did you mean learning_rate?"});
+  Expect("coracle sweep job.pbtxt --set=optimizer.sgd.learning_rate=0.001,0.1,1e30", 0,
+         {"3 trials in output/tiny_sweep", "trial 3: step 8", "trial       test/loss",
+          "optimizer.sgd.learning_rate=0.1\n", "curves.svg"});
+  // A single run with the same settings gives the same loss as its trial.
+  Expect(
+      "coracle train job.pbtxt --set=optimizer.sgd.learning_rate=0.001 --out=single && "
+      "cmp single/model.pdiparams output/tiny_sweep/trial_001/model.pdiparams; "
+      "grep -o '\"loss\":[0-9.]*' single/log.jsonl | tail -1 > a; "
+      "grep -o '\"loss\":[0-9.]*' output/tiny_sweep/trial_001/log.jsonl | tail -1 > b; cmp a b",
+      0, {"final: loss="});
+  // Nothing is left to do.
+  const Result again = Shell("cd " + dir_ + " && coracle sweep job.pbtxt " +
+                             "--set=optimizer.sgd.learning_rate=0.001,0.1,1e30");
+  EXPECT_EQ(again.text.find("trial 1: step"), std::string::npos) << again.text;
+  Expect("coracle sweep job.pbtxt --set=optimizer.sgd.learning_rate=0.5", 1,
+         {"sweep.json: holds another sweep; give --overwrite or another --out"});
+  Expect(
+      "coracle sweep job.pbtxt --set='optimizer.sgd.learning_rate=log(1e-5..1)' --trials=4 "
+      "--halving=2 --jobs=2 --out=halved",
+      0, {"4 trials in halved", "step 2", "step 4", "step 8"});
+  Expect("coracle runs halved", 0,
+         {"halved/trial_001", "halved/trial_004", "done", "2/2", "8/8", "test/loss="});
+  Expect("coracle runs output --json", 0, {"\"state\": \"done\"", "optimizer.sgd.learning_rate"});
+  Expect("coracle runs nowhere", 1, {"there is no directory 'nowhere'"});
+  Expect("coracle sweep job.pbtxt", 2, {"needs --set=FIELD=VALUES, at least once"});
+  Expect("coracle sweep job.pbtxt --set=batch_size=1..9", 2, {"a range needs --trials=N"});
+}
+
 }  // namespace coracle::cli_train_test

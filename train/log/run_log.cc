@@ -3,6 +3,7 @@
 #include <coracle/framework/base/json_reader.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/train/log/format.h>
+#include <coracle/train/log/log_records.h>
 #include <coracle/train/log/plot.h>
 #include <coracle/train/log/run_log.h>
 #include <fmt/format.h>
@@ -20,7 +21,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr uint64_t kMaxLog = uint64_t{1} << 32;
 constexpr size_t kMaxSeries = 10'000;
 
 double UnixTime() {
@@ -105,7 +105,8 @@ class SeriesMaker {
 
 }  // namespace
 
-RunLog::RunLog(const JobConfig& config) : config_(config.log), directory_(config.output_dir) {}
+RunLog::RunLog(const JobConfig& config)
+    : config_(config.log), directory_(config.output_dir), settings_(config.settings) {}
 
 template <class F>
 void RunLog::Guarded(F&& write) {
@@ -142,6 +143,7 @@ void RunLog::Start(const TrainPlan& plan, const ProgramDesc& program) {
                {"parameters", plan.parameters},
                {"time", UnixTime()}};
   if (resumed) line["resumed_from"] = Utf8(plan.resumed_from);
+  for (const std::string& setting : settings_) line["settings"].push_back(Utf8(setting));
   Guarded([&] {
     Line(line.dump());
     if (events_ && !resumed) events_->Graph(program);
@@ -224,21 +226,8 @@ void RunLog::Histogram(int64_t step, const std::string& tag, const Tensor& value
 }
 
 std::vector<LogSeries> ReadRunLog(const std::string& path) {
-  const std::string text = ReadFile(path, kMaxLog);
   SeriesMaker maker;
-  int64_t number = 1;
-  for (size_t begin = 0, end = 0; (end = text.find('\n', begin)) != std::string::npos;
-       begin = end + 1, ++number) {
-    if (end == begin) continue;
-    const std::string_view line = std::string_view(text).substr(begin, end - begin);
-    try {
-      maker.Line(JsonReader(line, fmt::format("{}:{}", path, number)));
-    } catch (const Error& e) {
-      // The next run's "start" follows a line that was incomplete when a run was killed.
-      const bool torn = text.compare(end + 1, 16, "{\"type\":\"start\",", 16) == 0;
-      if (!torn) throw e.WithPrefix("not a run's log");
-    }
-  }
+  ForEachLogRecord(path, [&maker](const JsonReader& record) { maker.Line(record); });
   return maker.ReleaseSeries();
 }
 

@@ -3,7 +3,7 @@
 // line, and TensorBoard's event files.
 //
 //   {"type": "start", "job": ..., "step": 0, "total_steps": ..., "steps_per_epoch": ...,
-//    "time": ...}
+//    "settings": ["epochs=3"], "time": ...}: settings are those of --set, if there are any
 //   {"type": "step", "step": 100, "epoch": 0, "values": {"loss": ..., "accuracy": ...},
 //    "learning_rates": {...}, "samples_per_second": ..., "time": ...}
 //   {"type": "test", "set": "test", "step": 100, "values": {...}, "best": true, "time": ...}
@@ -55,6 +55,7 @@ class RunLog {
 
   LogConfig config_;
   std::string directory_;
+  std::vector<std::string> settings_;
   std::optional<AppendFile> json_;
   std::optional<EventWriter> events_;
   Clock::time_point shown_;  // the time when samples were last counted

@@ -1,0 +1,220 @@
+#include <coracle/framework/base/error.h>
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/base/json_reader.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/tools/child_process.h>
+#include <coracle/tools/command.h>
+#include <coracle/tools/sweep_trials.h>
+#include <coracle/train/log/format.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+namespace coracle::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kMaxRecord = uint64_t{64} << 20;
+
+std::string InSweep(const SweepOptions& options, const std::string& name) {
+  return (fs::path(options.directory) / name).string();
+}
+
+std::vector<TrialSettings> ReadTrials(const std::string& file) {
+  const JsonReader json(ReadFile(file, kMaxRecord), file);
+  std::vector<TrialSettings> trials;
+  for (const JsonReader& settings : json.At("trials").Items()) {
+    trials.emplace_back();
+    for (const JsonReader& setting : settings.Items()) trials.back().push_back(setting.Text());
+  }
+  return trials;
+}
+
+std::optional<double> ValueOf(const RunSummary& summary, const std::string& metric) {
+  for (const NamedValue& value : summary.values)
+    if (value.name == metric) return value.value;
+  return std::nullopt;
+}
+
+void ReadState(const SweepOptions& options, Trial* trial) {
+  const std::string log = (fs::path(trial->directory) / "log.jsonl").string();
+  trial->summary = FileExists(log) ? ReadRunSummary(log) : RunSummary();
+  trial->value = ValueOf(trial->summary, options.metric);
+}
+
+bool HasSnapshots(const Trial& trial) {
+  std::error_code error;
+  const fs::directory_iterator first(fs::path(trial.directory) / "snapshots", error);
+  return !error && first != fs::directory_iterator();
+}
+
+// The last line of an output that begins with "coracle: ", which is the error.
+std::string ErrorIn(const std::string& output) {
+  constexpr std::string_view kBegin = "coracle: ";
+  std::string error;
+  for (const std::string& line : Split(ReadFile(output, kMaxRecord), '\n'))
+    if (line.starts_with(kBegin)) error = line.substr(kBegin.size());
+  return error;
+}
+
+// How far a round goes, in steps or epochs of the job.
+struct Budget {
+  int64_t amount = 0;
+  const char* flag = "";  // "--max_iter"; "": to the job's own end
+};
+
+class TrialRounds {
+ public:
+  TrialRounds(const SweepOptions& options, const JobConfig& job) : options_(options), job_(job) {
+    for (size_t i = 0; i < options.trials.size(); ++i) {
+      Trial trial{i + 1, options.trials[i], InSweep(options, fmt::format("trial_{:03}", i + 1))};
+      ReadState(options, &trial);
+      trials_.push_back(std::move(trial));
+    }
+  }
+
+  std::vector<Trial> Run() {
+    std::vector<Trial*> left;
+    for (Trial& trial : trials_) left.push_back(&trial);
+    if (options_.halving == 0) {
+      Round(left, {});
+      return std::move(trials_);
+    }
+    const Budget whole = {job_.max_iter > 0 ? job_.max_iter : job_.epochs,
+                          job_.max_iter > 0 ? "--max_iter" : "--epochs"};
+    int rounds = 1;
+    for (size_t n = left.size(); n > 1; n = Survivors(n)) ++rounds;
+    for (int round = 0; round < rounds; ++round) {
+      const double share = std::pow(options_.halving, round + 1 - rounds);
+      const auto amount =
+          static_cast<int64_t>(std::ceil(static_cast<double>(whole.amount) * share));
+      Round(left, {std::max<int64_t>(amount, 1), whole.flag});
+      std::stable_sort(left.begin(), left.end(),
+                       [this](const Trial* a, const Trial* b) { return IsBetter(*a, *b); });
+      if (round + 1 < rounds) left.resize(Survivors(left.size()));
+    }
+    return std::move(trials_);
+  }
+
+ private:
+  size_t Survivors(size_t n) const {
+    return std::max<size_t>(n / static_cast<size_t>(options_.halving), 1);
+  }
+  bool IsBetter(const Trial& a, const Trial& b) const {
+    const bool a_counts = a.value && !std::isnan(*a.value);
+    const bool b_counts = b.value && !std::isnan(*b.value);
+    if (!a_counts || !b_counts) return a_counts && !b_counts;
+    return options_.maximize ? *a.value > *b.value : *a.value < *b.value;
+  }
+
+  // Whether the log says that the trial came to the end of the budget.
+  static bool IsComplete(const Trial& trial, const Budget& budget) {
+    const RunSummary& summary = trial.summary;
+    const int64_t unit = std::string_view(budget.flag) == "--epochs" ? summary.steps_per_epoch : 1;
+    return summary.ended && !summary.stopped && summary.step >= budget.amount * unit;
+  }
+
+  ChildCommand CommandFor(const Trial& trial, const Budget& budget) const {
+    ChildCommand command;
+    command.output = (fs::path(trial.directory) / "output.txt").string();
+    command.words = {"train", options_.job, "--out=" + trial.directory};
+    for (const std::string& setting : trial.settings) command.words.push_back("--set=" + setting);
+    if (budget.amount > 0)
+      command.words.push_back(fmt::format("{}={}", budget.flag, budget.amount));
+    command.words.push_back(HasSnapshots(trial) ? "--resume" : "--overwrite");
+    command.words.insert(command.words.end(), options_.words.begin(), options_.words.end());
+    return command;
+  }
+
+  void Round(const std::vector<Trial*>& trials, const Budget& budget) {
+    std::vector<Trial*> to_run;
+    std::vector<ChildCommand> commands;
+    for (Trial* trial : trials) {
+      if (IsComplete(*trial, budget)) continue;
+      MakeDirectories(trial->directory);
+      to_run.push_back(trial);
+      commands.push_back(CommandFor(*trial, budget));
+    }
+    int stopped = 0;
+    RunChildren(commands, options_.jobs, [&](size_t i, int code) {
+      Trial& trial = *to_run[i];
+      trial.error = code == 1 || code == 2 ? ErrorIn(commands[i].output) : "";
+      ReadState(options_, &trial);
+      if (code >= 128) stopped = code - 128;
+      Report(trial);
+      return code < 128;
+    });
+    if (stopped != 0)
+      throw Error(ErrorCode::kCancelled,
+                  fmt::format("signal {} stopped a trial; the same command goes on", stopped));
+  }
+
+  void Report(const Trial& trial) const {
+    const std::string value =
+        trial.value ? fmt::format("{}={}", options_.metric, FormatNumber(*trial.value))
+                    : "failed: " + (trial.error.empty() ? "no value" : trial.error);
+    Print(fmt::format("trial {}: step {}, {}   {}\n", trial.number, trial.summary.step, value,
+                      Join(trial.settings, " ")));
+  }
+
+  const SweepOptions& options_;
+  const JobConfig& job_;
+  std::vector<Trial> trials_;
+};
+
+}  // namespace
+
+void OpenSweep(const SweepOptions& options, bool overwrite) {
+  const std::string file = InSweep(options, "sweep.json");
+  if (overwrite) {
+    for (size_t i = 0; FileExists(InSweep(options, fmt::format("trial_{:03}", i + 1))); ++i)
+      RemoveDirectory(InSweep(options, fmt::format("trial_{:03}", i + 1)));
+  } else if (FileExists(file)) {
+    const std::vector<TrialSettings> before = ReadTrials(file);
+    const bool more = options.halving == 0 && before.size() < options.trials.size();
+    if ((before.size() != options.trials.size() && !more) ||
+        !std::equal(before.begin(), before.end(), options.trials.begin()))
+      ThrowInvalid(fmt::format("{}: holds another sweep; give --overwrite or another --out",
+                               PrintableLine(file)));
+  }
+  nlohmann::ordered_json json = {
+      {"format", "coracle sweep"},  {"version", 1},
+      {"job", Utf8(options.job)},   {"metric", Utf8(options.metric)},
+      {"halving", options.halving}, {"trials", nlohmann::ordered_json::array()}};
+  for (const TrialSettings& trial : options.trials) {
+    json["trials"].push_back(nlohmann::ordered_json::array());
+    for (const std::string& setting : trial) json["trials"].back().push_back(Utf8(setting));
+  }
+  WriteFileAtomic(file, json.dump(1) + "\n");
+}
+
+std::vector<Trial> RunTrials(const SweepOptions& options, const JobConfig& job) {
+  return TrialRounds(options, job).Run();
+}
+
+void SortTrials(bool maximize, std::vector<Trial>* trials) {
+  const auto key = [maximize](const Trial& trial) {
+    const bool counts = trial.value && !std::isnan(*trial.value);
+    return std::pair(!counts, counts ? (maximize ? -*trial.value : *trial.value) : 0.0);
+  };
+  std::stable_sort(trials->begin(), trials->end(),
+                   [&key](const Trial& a, const Trial& b) { return key(a) < key(b); });
+}
+
+std::string TrialTable(const std::vector<Trial>& trials, const std::string& metric) {
+  std::string table = fmt::format("{:>5}  {:>14}  {:>8}  {:>8}  {}\n", "trial", metric, "step",
+                                  "seconds", "settings");
+  for (const Trial& trial : trials) {
+    const std::string value = trial.value ? FormatNumber(*trial.value) : "failed";
+    table +=
+        fmt::format("{:>5}  {:>14}  {:>8}  {:>8.1f}  {}\n", trial.number, value, trial.summary.step,
+                    trial.summary.end - trial.summary.begin, Join(trial.settings, " "));
+  }
+  return table;
+}
+
+}  // namespace coracle::tools
