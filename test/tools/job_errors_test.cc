@@ -130,7 +130,8 @@ const Case kCases[] = {
     {"train { csv { file: \"data.csv\" } }\n", "\n",
      "job.pbtxt:1:1: the job has no training data; give train"},
     {"train { csv { file: \"data.csv\" } }", "train { }",
-     "job.pbtxt:3:1: train has no data; give it one of digits, idx, csv, npz, text, lmdb, leveldb"},
+     "job.pbtxt:3:1: train has no data; give it one of digits, idx, csv, npz, text, lmdb, "
+     "leveldb, pictures"},
     {"{ csv { file: \"data.csv\" } }\ntest", "{ csv { file: \"data.csv\" } digits { } }\ntest",
      "job.pbtxt:3:34: give either digits or csv, not both"},
     {"sgd {", "adam { } sgd {", "job.pbtxt:8:22: "},

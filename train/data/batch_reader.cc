@@ -22,6 +22,7 @@ struct Buffers {
   std::vector<Tensor> whole, part;
   std::vector<int64_t> rows;  // of the source
   int64_t of_all = 0;         // ranks
+  int64_t epoch = 0;
 };
 
 Tensor MakeBatch(const DataColumn& column, int64_t rows) {
@@ -112,6 +113,7 @@ struct BatchReader::Impl {
     const bool whole = count == std::min(options.batch_size, source->size());
     std::vector<Tensor>& out = whole ? buffer.whole : buffer.part;
     buffer.of_all = count;
+    buffer.epoch = epoch;
     const RankRows own = Own(count);
     const auto first = order.begin() + begin + own.begin;
     buffer.rows.assign(first, first + own.count);
@@ -215,7 +217,7 @@ std::string BatchReader::PlaceOf(int64_t row) const {
     throw Error(ErrorCode::kOutOfRange,
                 fmt::format("row {} requested from a batch, which has {}", row, rows.size()));
   }
-  return impl_->source->Place(rows[static_cast<size_t>(row)]);
+  return impl_->source->PlaceInEpoch(impl_->Shown().epoch, rows[static_cast<size_t>(row)]);
 }
 int64_t BatchReader::rows_of_all() const { return impl_->Shown().of_all; }
 int64_t BatchReader::own_rows() const { return impl_->Own(rows_of_all()).rows(); }

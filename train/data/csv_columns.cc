@@ -56,8 +56,12 @@ void SetColumn(const CsvOptions& options, const CsvColumn& own, size_t i, CsvLay
   if (!column.fill) column.fill = usual.fill;
   if (!column.mean) column.mean = usual.mean;
   if (!column.scale) column.scale = usual.scale;
-  if (!column.ids.empty()) layout->ids.push_back(i);
-  if (!column.sequence.empty()) layout->sequences.push_back(i);
+  if (column.text())
+    layout->texts.push_back(i);
+  else if (!column.ids.empty())
+    layout->ids.push_back(i);
+  else if (!column.sequence.empty())
+    layout->sequences.push_back(i);
 }
 
 }  // namespace
@@ -95,7 +99,7 @@ CsvLayout LayoutOf(const CsvOptions& options, const std::vector<std::string>& na
   layout.columns.assign(count, usual);
   for (const CsvColumn& column : options.columns)
     SetColumn(options, column, FindColumn(options, names, column.name, count), &layout);
-  for (const auto& own : {layout.ids, layout.sequences})
+  for (const auto& own : {layout.ids, layout.sequences, layout.texts})
     for (const size_t i : own) layout.used[i] = false;
   for (size_t i = 0; i < count; ++i) {
     const size_t words = layout.columns[i].categories.size();

@@ -13,9 +13,9 @@ namespace coracle::inline internal {
 
 // How the columns of a file are used.
 struct CsvLayout {
-  std::vector<CsvColumn> columns;      // the settings of each; those of the file are filled in
-  std::vector<bool> used;              // in the data
-  std::vector<size_t> ids, sequences;  // columns of their own, in the order of the options
+  std::vector<CsvColumn> columns;  // the settings of each; those of the file are filled in
+  std::vector<bool> used;          // in the data
+  std::vector<size_t> ids, sequences, texts;  // columns of their own, in the order of the options
   size_t label = 0;
   int64_t features = 0;  // values of a row of the data
 };
@@ -29,8 +29,7 @@ CsvLayout LayoutOf(const CsvOptions& options, const std::vector<std::string>& na
 size_t FindColumn(const CsvOptions& options, const std::vector<std::string>& names,
                   const std::string& name, size_t count);
 
-// The functions below read cells. Their errors say what is wrong with the cell, but not where
-// it is: AtCell adds the place.
+// --- values of cells; errors do not say where the cell is: AtCell adds the place ---
 
 // Appends the values of a cell of the data: a number, or one value per category.
 void AppendToData(const CsvColumn& column, const std::string& cell, std::vector<float>* data);

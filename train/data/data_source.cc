@@ -1,6 +1,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/train/data/batch_check.h>
 #include <coracle/train/data/data_source.h>
+#include <coracle/train/data/wrapped_source.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,8 +22,12 @@ void CheckRow(int64_t row, int64_t size, const std::string& what) {
 
 class MemorySource : public DataSource {
  public:
-  MemorySource(std::vector<MemoryColumn> data, std::string description, FileLines lines)
-      : data_(std::move(data)), description_(std::move(description)), lines_(std::move(lines)) {
+  MemorySource(std::vector<MemoryColumn> data, std::string description, FileLines lines,
+               std::shared_ptr<const FittedOptions> fitted)
+      : data_(std::move(data)),
+        description_(std::move(description)),
+        lines_(std::move(lines)),
+        fitted_(std::move(fitted)) {
     if (data_.empty()) ThrowInvalid(description_ + ": no columns");
     for (const MemoryColumn& column : data_) AddColumn(column);
   }
@@ -30,6 +35,7 @@ class MemorySource : public DataSource {
   const std::vector<DataColumn>& columns() const override { return columns_; }
   int64_t size() const override { return size_; }
   std::string Describe() const override { return description_; }
+  std::shared_ptr<const FittedOptions> fitted() const override { return fitted_; }
   std::string Place(int64_t row) const override {
     if (row < 0 || row >= static_cast<int64_t>(lines_.lines.size())) return DataSource::Place(row);
     return fmt::format("{}:{}", lines_.file, lines_.lines[static_cast<size_t>(row)]);
@@ -136,22 +142,27 @@ class MemorySource : public DataSource {
   std::vector<MemoryColumn> data_;
   std::string description_;
   FileLines lines_;
+  std::shared_ptr<const FittedOptions> fitted_;
   std::vector<DataColumn> columns_;
   std::vector<int64_t> numel_;
   std::vector<std::array<float, 256>> tables_;
   int64_t size_ = 0;
 };
 
-class Subset : public DataSource {
+class Subset : public WrappedSource {
  public:
   Subset(DataSourcePtr source, int64_t first, int64_t count)
-      : source_(std::move(source)), first_(first), count_(count) {}
-  const std::vector<DataColumn>& columns() const override { return source_->columns(); }
+      : WrappedSource(std::move(source)), first_(first), count_(count) {}
   int64_t size() const override { return count_; }
   std::string Describe() const override {
     return fmt::format("{} rows {}..{}", source_->Describe(), first_, first_ + count_ - 1);
   }
   std::string Place(int64_t row) const override { return source_->Place(first_ + row); }
+  std::string PlaceInEpoch(int64_t, int64_t row) const override { return Place(row); }
+  std::vector<int64_t> Labels() const override {
+    const std::vector<int64_t> all = source_->Labels();
+    return {all.begin() + first_, all.begin() + first_ + count_};
+  }
   void Get(std::span<const int64_t> rows, std::span<Tensor> out) const override {
     std::vector<int64_t> shifted(rows.begin(), rows.end());
     for (int64_t& row : shifted) {
@@ -162,20 +173,27 @@ class Subset : public DataSource {
   }
 
  private:
-  DataSourcePtr source_;
   int64_t first_, count_;
 };
 
-class RandomPart : public DataSource {
+class RandomPart : public WrappedSource {
  public:
   RandomPart(DataSourcePtr source, std::vector<int64_t> rows, std::string description)
-      : source_(std::move(source)), rows_(std::move(rows)), description_(std::move(description)) {}
-  const std::vector<DataColumn>& columns() const override { return source_->columns(); }
+      : WrappedSource(std::move(source)),
+        rows_(std::move(rows)),
+        description_(std::move(description)) {}
   int64_t size() const override { return static_cast<int64_t>(rows_.size()); }
   std::string Describe() const override { return description_; }
   std::string Place(int64_t row) const override {
     CheckRow(row, size(), Describe());
     return source_->Place(rows_[static_cast<size_t>(row)]);
+  }
+  std::string PlaceInEpoch(int64_t, int64_t row) const override { return Place(row); }
+  std::vector<int64_t> Labels() const override {
+    const std::vector<int64_t> all = source_->Labels();
+    std::vector<int64_t> chosen;
+    for (const int64_t row : rows_) chosen.push_back(all[static_cast<size_t>(row)]);
+    return chosen;
   }
   void Get(std::span<const int64_t> rows, std::span<Tensor> out) const override {
     std::vector<int64_t> chosen(rows.begin(), rows.end());
@@ -187,7 +205,6 @@ class RandomPart : public DataSource {
   }
 
  private:
-  DataSourcePtr source_;
   std::vector<int64_t> rows_;
   std::string description_;
 };
@@ -224,22 +241,51 @@ std::string DataSource::Place(int64_t row) const {
   return fmt::format("row {} of {}", row, Describe());
 }
 
-DataSourcePtr MakeMemorySource(std::vector<MemoryColumn> columns, std::string description,
-                               FileLines lines) {
-  return std::make_shared<MemorySource>(std::move(columns), std::move(description),
-                                        std::move(lines));
+std::vector<int64_t> DataSource::Labels() const {
+  const int label = FindColumn("label");
+  const bool fits = label >= 0 && IsInteger(columns()[static_cast<size_t>(label)].dtype) &&
+                    !columns()[static_cast<size_t>(label)].sequences &&
+                    columns()[static_cast<size_t>(label)].shape.numel() == 1;
+  if (!fits) ThrowInvalid(Describe() + " has no column \"label\" of one integer a row");
+  constexpr int64_t kChunk = 256;
+  std::vector<int64_t> labels, rows;
+  for (int64_t at = 0; at < size(); at += kChunk) {
+    rows.clear();
+    for (int64_t i = at; i < std::min(size(), at + kChunk); ++i) rows.push_back(i);
+    std::vector<Tensor> batch;
+    for (const DataColumn& column : columns()) {
+      Shape shape{column.sequences ? 0 : static_cast<int64_t>(rows.size())};
+      for (const int64_t dim : column.shape) shape.Append(dim);
+      batch.emplace_back(column.dtype, shape);
+    }
+    Get(rows, batch);
+    const Tensor chunk = batch[static_cast<size_t>(label)].Cast(DType::kInt64);
+    labels.insert(labels.end(), chunk.data<int64_t>(), chunk.data<int64_t>() + rows.size());
+  }
+  return labels;
 }
 
-DataSourcePtr MakeRandomPart(DataSourcePtr source, double share, uint64_t seed, bool drawn) {
-  RequireSource(source, "MakeRandomPart");
+DataSourcePtr MakeMemorySource(std::vector<MemoryColumn> columns, std::string description,
+                               FileLines lines, std::shared_ptr<const FittedOptions> fitted) {
+  return std::make_shared<MemorySource>(std::move(columns), std::move(description),
+                                        std::move(lines), std::move(fitted));
+}
+
+std::vector<int64_t> RowsOfRandomPart(int64_t size, double share, uint64_t seed, bool drawn) {
   if (!(share >= 0 && share <= 1))
     ThrowInvalid(fmt::format("a random part's share must lie in [0, 1], got {}", share));
-  std::vector<int64_t> order(static_cast<size_t>(source->size()));
+  std::vector<int64_t> order(static_cast<size_t>(size));
   ShuffleRows(seed, 0, order);
   const auto cut = order.begin() + std::llround(share * static_cast<double>(order.size()));
   std::vector<int64_t> rows =
       drawn ? std::vector<int64_t>(order.begin(), cut) : std::vector<int64_t>(cut, order.end());
   std::sort(rows.begin(), rows.end());
+  return rows;
+}
+
+DataSourcePtr MakeRandomPart(DataSourcePtr source, double share, uint64_t seed, bool drawn) {
+  RequireSource(source, "MakeRandomPart");
+  std::vector<int64_t> rows = RowsOfRandomPart(source->size(), share, seed, drawn);
   std::string what = fmt::format("{} {} {:g}% (seed {})", source->Describe(),
                                  drawn ? "a random" : "without a random", 100 * share, seed);
   if (rows.empty()) {

@@ -45,7 +45,31 @@ class Vocabulary {
   std::map<std::string, int64_t, std::less<>> ids_;
 };
 
-class Vocabulary;
+// The words (or characters) of a column of text, numbered from 2 on. Number 0 is padding, and
+// number 1 stands for every word that is not in the list.
+class WordList {
+ public:
+  static constexpr int64_t kPadding = 0, kUnknown = 1, kFirst = 2;
+
+  WordList() = default;
+  // Throws kInvalidArgument if a word is empty or appears twice. `source` names the list in errors.
+  WordList(std::vector<std::string> words, const std::string& source);
+  // Reads a file in the format of ToJson, or a text with one word a line.
+  static WordList Read(const std::string& path);
+  // {"format": "coracle words", "version": 1, "words": ["the", "of", ...]}.
+  std::string ToJson() const;
+
+  const std::vector<std::string>& words() const { return words_; }
+  // The number of ids, with padding and unknown.
+  int64_t size() const { return kFirst + static_cast<int64_t>(words_.size()); }
+  int64_t Id(std::string_view word) const;
+
+ private:
+  std::vector<std::string> words_;
+  std::map<std::string, int64_t, std::less<>> ids_;
+};
+
+struct FittedOptions;
 
 struct DataColumn {
   std::string name;
@@ -85,11 +109,21 @@ class DataSource {
   // Where a row comes from, for errors: "row 7 of csv 'iris.csv'", or "iris.csv:9" if the line
   // is known.
   virtual std::string Place(int64_t row) const;
+  // The same for a row that GetInEpoch gave in an epoch.
+  virtual std::string PlaceInEpoch(int64_t epoch, int64_t row) const {
+    static_cast<void>(epoch);
+    return Place(row);
+  }
 
   // If not 0: the batch size at which row k of a batch continues in row k of the next batch.
   virtual int64_t streams() const { return 0; }
   // The vocabulary of the integers; nullptr if they do not stand for characters.
   virtual const Vocabulary* vocabulary() const { return nullptr; }
+  // The source's options with all that was computed from the rows of training: means, scales, word
+  // lists, names of classes. nullptr if nothing was computed.
+  virtual std::shared_ptr<const FittedOptions> fitted() const { return nullptr; }
+  // The column "label" of all rows. Throws kInvalidArgument if it does not hold one integer a row.
+  virtual std::vector<int64_t> Labels() const;
 
   // Index of the column of that name, or -1.
   int FindColumn(const std::string& name) const;
@@ -122,7 +156,8 @@ struct FileLines {
 // Makes a source in memory. Throws kInvalidArgument for a table without columns, two columns with
 // the same name, or columns with different numbers of rows.
 DataSourcePtr MakeMemorySource(std::vector<MemoryColumn> columns, std::string description,
-                               FileLines lines = {});
+                               FileLines lines = {},
+                               std::shared_ptr<const FittedOptions> fitted = nullptr);
 
 // Returns rows [first, first + limit) of another source; a limit of 0 means all rows from `first`
 // on. Throws kOutOfRange if the source has fewer rows.
@@ -132,6 +167,22 @@ DataSourcePtr MakeSubset(DataSourcePtr source, int64_t first, int64_t limit);
 // `drawn` is false, all other rows, in their original order. Throws kOutOfRange if the part
 // is empty.
 DataSourcePtr MakeRandomPart(DataSourcePtr source, double share, uint64_t seed, bool drawn);
+
+// The rows that MakeRandomPart chooses of `size` rows, in ascending order.
+std::vector<int64_t> RowsOfRandomPart(int64_t size, double share, uint64_t seed, bool drawn);
+
+// Chooses rows of a source with that many rows. Sources compute means and word lists of these rows
+// alone; an empty function chooses all rows.
+using RowChoice = std::function<std::vector<int64_t>(int64_t size)>;
+
+// Adds the column "weight", float32 [1]: the weight of the row's label. Throws for a label without
+// a weight.
+DataSourcePtr MakeWeighted(DataSourcePtr source, std::vector<float> class_weight);
+// The weights that give all classes that have rows the same sum: rows / (classes * rows of class).
+std::vector<float> BalancedWeights(const DataSource& source);
+// Rows drawn so that the classes appear equally often: row p of an epoch has the class p % classes,
+// of which a row is drawn by (seed, epoch, p). Get draws as in epoch 0.
+DataSourcePtr MakeBalanced(DataSourcePtr source, uint64_t seed);
 
 // Fills `rows` with a random permutation of 0 .. rows.size() - 1, by a Fisher-Yates shuffle that
 // draws from Philox with the key (seed, epoch).
@@ -206,6 +257,19 @@ enum class CsvLabel {
   kClass,    // index in `classes`
 };
 
+// How a cell of text becomes numbers of a WordList.
+struct TextColumnOptions {
+  std::string vocabulary = "";  // a file for WordList::Read; "": made from the training rows
+  // For a list made from the training rows: the largest number of ids (0: no limit), and how often
+  // a word must appear. The most frequent words are kept, ordered by frequency, then by bytes.
+  int64_t size = 0;
+  int64_t min_count = 1;
+  bool lower = false;             // makes letters A to Z small
+  bool split_punctuation = true;  // of words: each ASCII punctuation mark is a word of its own
+  // Used instead of a file or the training rows when set.
+  std::shared_ptr<const WordList> list = nullptr;
+};
+
 // Settings of one column. They override the settings of the file.
 struct CsvColumn {
   std::string name = "";                     // or its number
@@ -220,6 +284,14 @@ struct CsvColumn {
   // If not "": each cell holds any number of integers (or words), separated by blanks. The column
   // becomes sequences of int64 [1] under this name.
   std::string sequence = "";
+  // At most one of the two: each cell is a text, cut at blanks into words, or into characters. They
+  // become sequences under the name `sequence`, or `length` numbers under the name `ids` ("": the
+  // column's), padded or cut off at the end. Their number is the column "NAME@LENGTH".
+  std::optional<TextColumnOptions> words = std::nullopt;
+  std::optional<TextColumnOptions> characters = std::nullopt;
+  int64_t length = 0;
+
+  const std::optional<TextColumnOptions>& text() const { return words ? words : characters; }
 };
 
 struct CsvOptions {
@@ -233,13 +305,21 @@ struct CsvOptions {
   std::optional<float> fill = {};      // value of empty cells; none: an empty cell is an error
   float mean = 0;                      // data = (value - mean) * scale
   float scale = 1;
+  // Computes mean and scale of each numeric column without its own: then the training rows have
+  // mean 0 and deviation 1. A column of equal values keeps the scale 1.
+  bool standardize = false;
+  float label_mean = 0;  // a real label = (value - label_mean) * label_scale
+  float label_scale = 1;
+  bool standardize_label = false;
   std::vector<int64_t> shape = {};  // shape of one row of "data"; empty: [number of values]
   std::vector<CsvColumn> columns = {};
 };
 // Makes the columns "data" (float32), the columns named by `ids` and `sequence`, and "label" ([1]).
 // Cells may be quoted ("a ""b"" c").
-DataSourcePtr MakeCsvSource(const CsvOptions& options);
-DataSourcePtr ParseCsv(std::string_view text, const CsvOptions& options);  // file: only for errors
+DataSourcePtr MakeCsvSource(const CsvOptions& options, const RowChoice& fit_rows = {});
+// `file` is only for errors.
+DataSourcePtr ParseCsv(std::string_view text, const CsvOptions& options,
+                       const RowChoice& fit_rows = {});
 
 struct NpzColumn {
   std::string key = {};
@@ -263,6 +343,37 @@ struct DatumOptions {
 // pictures. database.h lists the errors of the files.
 DataSourcePtr MakeDatumSource(const DatumOptions& options);
 
+enum class BadFiles {
+  kError,  // an error when the row is read
+  kSkip,   // the source has no row for the file; all files are read when it is made
+};
+
+// Pictures in files: PNG, JPEG and PNM.
+struct PictureOptions {
+  std::string directory = {};  // a folder for each class, with its pictures
+  std::string list = {};       // or: a file with lines "PATH LABEL", relative to its directory
+  int64_t channels = 3;        // 1: grey, 3: red, green, blue
+  int64_t height = 0, width = 0;
+  // The classes in the order of their numbers; empty: the folders in the order of their names. The
+  // labels of a list are names of classes if it is given, else integers.
+  std::vector<std::string> classes = {};
+  // image = (byte - mean) * scale; one value for all channels, or one for each. Empty: 0 and 1/255.
+  std::vector<float> mean = {}, scale = {};
+  bool standardize = false;  // computes mean and scale of each channel from the training rows
+  BadFiles bad_files = BadFiles::kError;
+  int64_t cache_mb = 1024;  // decoded pictures kept in memory
+};
+// Makes the columns "image" (float32 [channels, height, width]; pictures are resized) and "label"
+// (int64 [1]). Pictures are decoded when their rows are read.
+DataSourcePtr MakePictureSource(const PictureOptions& options, const RowChoice& fit_rows = {});
+
+// See DataSource::fitted.
+struct FittedOptions {
+  std::optional<CsvOptions> csv = {};
+  std::optional<PictureOptions> pictures = {};
+  std::vector<float> class_weight = {};  // of the column "weight"
+};
+
 // Preprocessing of an image: (value - mean) * scale, for a crop of the image.
 struct TransformOptions {
   float scale = 1;
@@ -272,6 +383,20 @@ struct TransformOptions {
   bool random_crop = false;            // a random crop in each epoch; else the centre
   bool mirror = false;                 // mirrors half of the rows left to right
   uint64_t seed = 0;
+
+  // Random changes of each row and epoch, only with random_crop. They are applied in this order.
+  float rotate = 0;  // up to this many degrees to either side, around the centre
+  float zoom = 0;    // magnifies by a factor in [1 - zoom, 1 + zoom]
+  float shift = 0;   // moves by up to this share of height and of width
+  float fill = 0;    // value of what lies outside the image
+  // x = x * b, x = m + (x - m) * c with the image's mean grey m, x = g + (x - g) * s with the
+  // pixel's grey g (0.299 R + 0.587 G + 0.114 B; of one channel itself). b, c and s lie in
+  // [1 - v, 1 + v] for the value v of each option.
+  float brightness = 0, contrast = 0, saturation = 0;
+  int64_t pad = 0;    // crops may begin this many pixels outside the image
+  bool flip = false;  // turns half of the rows upside down
+  float noise = 0;    // deviation of normal noise, added to the result
+  int64_t erase = 0;  // sets a square of this size to 0 in the result
 };
 // Transforms the first column that holds images [C, H, W].
 DataSourcePtr MakeTransformed(DataSourcePtr source, const TransformOptions& options);

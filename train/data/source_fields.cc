@@ -6,7 +6,6 @@
 #include <algorithm>
 
 namespace coracle::inline internal {
-namespace {
 
 MemberType TypeOfDelimiter() {
   return {AttrType::kString,
@@ -21,6 +20,8 @@ MemberType TypeOfDelimiter() {
           }};
 }
 
+namespace {
+
 void CheckDigits(const DigitsOptions& digits, const FieldPlaces& given) {
   const int64_t most = 10'000'000 / digits.length;
   if (digits.count > most)
@@ -33,8 +34,33 @@ void CheckDigits(const DigitsOptions& digits, const FieldPlaces& given) {
   }
 }
 
+void CheckTextColumn(const CsvColumn& column, const FieldPlaces& given) {
+  const char* kind = column.words ? "words" : "characters";
+  if (!column.text()) given.Fail("length", "is of words or characters, which are not given");
+  if (column.words && column.characters) given.Fail("characters", "and words do not go together");
+  for (const char* field : {"fill", "mean", "scale"})
+    if (given.Has(field)) given.Fail(field, "does not apply to a text");
+  if (!column.categories.empty()) given.Fail("category", "does not apply to a text", 0);
+  if (given.Has("length") == given.Has("sequence"))
+    given.Fail(kind, "need one of length and sequence");
+  if (given.Has("sequence") && given.Has("ids"))
+    given.Fail("ids", "does not apply to a sequence, which names its column itself");
+  for (const char* field : {"sequence", "ids"})
+    if (given.Has(field) && (column.sequence + column.ids).empty())
+      given.Fail(field, "must name the new column");
+}
+
+void CheckTextOptions(TextColumnOptions& text, const FieldPlaces& given) {
+  if (given.Has("vocabulary") && text.vocabulary.empty())
+    given.Fail("vocabulary", "must name a file");
+  for (const char* field : {"size", "min_count"})
+    if (given.Has("vocabulary") && given.Has(field))
+      given.Fail(field, "does not apply to a given vocabulary");
+}
+
 void CheckCsvColumn(const CsvColumn& column, const FieldPlaces& given) {
   const bool sequence = given.Has("sequence"), words = !column.categories.empty();
+  if (column.text() || given.Has("length")) return CheckTextColumn(column, given);
   if (sequence && column.sequence.empty()) given.Fail("sequence", "must name the new column");
   if (sequence && given.Has("ids")) given.Fail("sequence", "and ids do not go together");
   for (const char* field : {"fill", "mean", "scale"})
@@ -52,10 +78,48 @@ void CheckCsv(const CsvOptions& csv, const FieldPlaces& given) {
     given.Fail("label_kind", "CLASS needs the names of the classes: class: \"...\"");
   if (!classes && !csv.classes.empty())
     given.Fail("class", "names classes, which only label_kind: CLASS has", 0);
+  for (const char* field : {"label_mean", "label_scale", "standardize_label"})
+    if (given.Has(field) && csv.label_kind != CsvLabel::kReal)
+      given.Fail(field, "is of real labels: label_kind: REAL");
+  for (const char* field : {"label_mean", "label_scale"})
+    if (given.Has(field) && csv.standardize_label)
+      given.Fail(field, "is what standardize_label computes");
+  const auto refuse = [&](const char* field) {
+    if (given.Has(field) && csv.standardize) given.Fail(field, "is what standardize computes");
+  };
+  refuse("mean");
+  refuse("scale");
   if (csv.shape.size() >= static_cast<size_t>(Shape::kMaxRank))
     given.Fail("shape", fmt::format("may have at most {} dimensions", Shape::kMaxRank - 1));
   for (size_t i = 0; i < csv.shape.size(); ++i)
     if (csv.shape[i] < 1) given.Fail("shape", "must have positive dimensions", static_cast<int>(i));
+}
+
+Fields<TextColumnOptions> CommonTextFields(const char* doc, const char* message) {
+  using O = TextColumnOptions;
+  return Fields<O>(doc)
+      .Message(message)
+      .Add("vocabulary", &O::vocabulary,
+           "A file with one word a line, or one that a run saved; default: made from the training "
+           "rows",
+           FieldExample{"vocabulary: \"vocab.txt\""})
+      .Add("size", &O::size,
+           "The most numbers, with those of padding and of unknown words; the most frequent words "
+           "have one",
+           RangeFrom(3), kNoDefault, FieldExample{"size: 20000"})
+      .Add("min_count", &O::min_count, "Words that appear less often count as unknown",
+           RangeFrom(1))
+      .Add("lower", &O::lower, "Makes letters A to Z small")
+      .Rule(CheckTextOptions);
+}
+
+Fields<TextColumnOptions> WordsFields() {
+  return CommonTextFields(
+             "A text is cut into words. Number 0 is padding, 1 is any unknown word, and the words "
+             "of the vocabulary count from 2.",
+             "WordsConfig")
+      .Add("split_punctuation", &TextColumnOptions::split_punctuation,
+           "Each ASCII punctuation mark is a word of its own; otherwise only blanks divide words");
 }
 
 Fields<CsvColumn> CsvColumnFields() {
@@ -77,6 +141,17 @@ Fields<CsvColumn> CsvColumnFields() {
            "The cell holds integers (or words) with blanks between them, any number: sequences of "
            "int64 [1], as a column of their own, with this name",
            FieldExample{"sequence: \"words\""})
+      .Nested(
+          "words", &O::words, WordsFields(),
+          "The cell is a text: numbers of its words, as the sequences `sequence` or as `length` "
+          "numbers, int64 [length], named by `ids` or else as the column",
+          FieldExample{"words { size: 20000 } length: 64"})
+      .Nested("characters", &O::characters,
+              CommonTextFields("A text is cut into its characters (UTF-8), numbered like words.",
+                               "CharactersConfig"),
+              "The same for the characters of a text", FieldExample{"characters { } length: 64"})
+      .Add("length", &O::length, "Texts are padded with 0, or cut off, at their end",
+           LimitedRange(1, 1 << 24), kNoDefault, FieldExample{"words { } length: 64"})
       .Rule(CheckCsvColumn);
 }
 
@@ -98,6 +173,8 @@ Fields<DatumOptions> DatabaseFields(const char* doc, const char* message,
 }
 
 }  // namespace
+
+Fields<CsvColumn> FieldsOf(const CsvColumn&) { return CsvColumnFields(); }
 
 Fields<DigitsOptions> FieldsOf(const DigitsOptions&) {
   using O = DigitsOptions;
@@ -151,6 +228,18 @@ Fields<CsvOptions> FieldsOf(const CsvOptions&) {
       .Add("fill", &O::fill, "Value of empty cells; without it they are errors")
       .Add("mean", &O::mean, "Subtracted from all cells")
       .Add("scale", &O::scale, "Multiplies all cells then")
+      .Add("standardize", &O::standardize,
+           "Computes mean and scale of each number column that has none of its own, such that the "
+           "training rows have mean 0 and deviation 1. Tests use these numbers, too",
+           FieldExample{"standardize: true"})
+      .Add("label_mean", &O::label_mean, "Subtracted from real labels",
+           FieldExample{"label_kind: REAL label_mean: 20"})
+      .Add("label_scale", &O::label_scale, "Multiplies real labels then",
+           FieldExample{"label_kind: REAL label_scale: 0.1"})
+      .Add("standardize_label", &O::standardize_label,
+           "Computes label_mean and label_scale in the same way; losses and metrics are of the "
+           "scaled labels",
+           FieldExample{"label_kind: REAL standardize_label: true"})
       .Add("shape", &O::shape, "Of one row of data", FieldExample{"shape: [1, 28, 28]"})
       .Nested("column", &O::columns, CsvColumnFields(), "Settings of single columns")
       .Rule(CheckCsv);
@@ -198,6 +287,57 @@ Fields<DatumOptions> LevelDbFields() {
                         "file: \"mnist_train_leveldb\"");
 }
 
+Fields<PictureOptions> FieldsOf(const PictureOptions&) {
+  using O = PictureOptions;
+  return Fields<O>(
+             "Pictures in files (PNG, JPEG, PNM): columns image float32 [channels, height, width] "
+             "and label int64 [1]. They are resized, and decoded while the job runs.")
+      .Message("PicturesConfig")
+      .Add("directory", &O::directory, "A folder for each class, with its pictures, below data_dir",
+           FieldExample{"directory: \"train\" height: 28 width: 28"})
+      .Add("list", &O::list,
+           "Instead: a file with a line for each picture, its path (relative to the file) and its "
+           "label",
+           FieldExample{"list: \"train.txt\" height: 28 width: 28"})
+      .Add("channels", &O::channels, "1: grey (0.299 R + 0.587 G + 0.114 B), 3: red, green, blue",
+           ClosedRange(1, 3), FieldExample{"channels: 1"})
+      .Add("height", &O::height, "Of the resized pictures", LimitedRange(1, 65500), kNoDefault,
+           FieldExample{"height: 28"})
+      .Add("width", &O::width, "Of the resized pictures", LimitedRange(1, 65500), kNoDefault,
+           FieldExample{"width: 28"})
+      .Add("class", &O::classes,
+           "The folders, or the labels of the list, in the order of their numbers. Default: the "
+           "folders by name, or numbers in the list",
+           FieldExample{"class: [\"cat\", \"dog\"]"})
+      .Add("mean", &O::mean, "Subtracted from the bytes: one number, or one for each channel",
+           FieldExample{"mean: 127.5"})
+      .Add("scale", &O::scale,
+           "Multiplies then: one number, or one for each channel; default: 1/255",
+           FieldExample{"scale: 0.0078125"})
+      .Add("standardize", &O::standardize,
+           "Computes mean and scale of each channel, such that the training pictures have mean 0 "
+           "and deviation 1. Tests use these numbers, too",
+           FieldExample{"standardize: true"})
+      .Add("bad_files", &O::bad_files, "What happens to a file that cannot be read",
+           OneOf{"PicturesConfig.BadFiles",
+                 {{"ERROR", BadFiles::kError, "the run ends with an error that names it"},
+                  {"SKIP", BadFiles::kSkip,
+                   "it is left out, with a warning; all files are read before the first step"}}})
+      .Add("cache_mb", &O::cache_mb, "Decoded pictures kept in memory, in MiB",
+           LimitedRange(0, 1 << 24))
+      .Rule([](O& pictures, const FieldPlaces& given) {
+        if (given.Has("directory") && given.Has("list"))
+          given.Fail("list", "and directory do not go together");
+        if (pictures.channels == 2) given.Fail("channels", "must be 1 or 3, got 2");
+        const auto refuse = [&](const char* field) {
+          if (given.Has(field) && pictures.standardize)
+            given.Fail(field, "is what standardize computes", 0);
+        };
+        refuse("mean");
+        refuse("scale");
+      });
+}
+
 Fields<TransformOptions> FieldsOf(const TransformOptions&) {
   using O = TransformOptions;
   return Fields<O>(
@@ -212,7 +352,36 @@ Fields<TransformOptions> FieldsOf(const TransformOptions&) {
       .Add("crop_size", &O::crop_size,
            "Height and width of the part: a random one in training, the middle in tests. 0: all",
            RangeFrom(0))
-      .Add("mirror", &O::mirror, "Left and right change places in half of the rows")
+      .Add("mirror", &O::mirror, "In training, left and right change places in half of the rows")
+      .Add("flip", &O::flip, "In training, half of the rows are upside down")
+      .Add("pad", &O::pad,
+           "In training, crops may begin up to this many pixels outside the image, which `fill` "
+           "surrounds; without crop_size they have the image's size",
+           ClosedRange(0, 65500), FieldExample{"pad: 4"})
+      .Add("rotate", &O::rotate, "In training, images turn by up to this many degrees to each side",
+           ClosedRange(0, 180), FieldExample{"rotate: 15"})
+      .Add("zoom", &O::zoom, "In training, magnifies by a factor in [1 - zoom, 1 + zoom]",
+           ClosedRange(0, 0.99), FieldExample{"zoom: 0.1"})
+      .Add("shift", &O::shift,
+           "In training, images move by up to this share of their height and width",
+           ClosedRange(0, 1), FieldExample{"shift: 0.1"})
+      .Add("fill", &O::fill, "Value around the image, before mean and scale", FiniteRange())
+      .Add("brightness", &O::brightness,
+           "In training, multiplies by a factor in [1 - brightness, 1 + brightness]",
+           ClosedRange(0, 1), FieldExample{"brightness: 0.2"})
+      .Add("contrast", &O::contrast,
+           "In training, multiplies the distance from the image's mean grey by such a factor",
+           ClosedRange(0, 1), FieldExample{"contrast: 0.2"})
+      .Add("saturation", &O::saturation,
+           "In training, multiplies the distance from the pixel's grey by such a factor; for 3 "
+           "channels",
+           ClosedRange(0, 1), FieldExample{"saturation: 0.2"})
+      .Add("noise", &O::noise,
+           "In training, the deviation of normal noise, added after mean and scale",
+           NotNegativeRange(), FieldExample{"noise: 0.05"})
+      .Add("erase", &O::erase,
+           "In training, a square of this side at a random place becomes 0 after mean and scale",
+           ClosedRange(0, 65500), FieldExample{"erase: 8"})
       .Rule([](TransformOptions& transform, const FieldPlaces& given) {
         if (given.Has("mean_file") && !transform.mean_value.empty())
           given.Fail("mean_file", "and mean_value do not go together");

@@ -9,10 +9,13 @@ namespace coracle::inline internal {
 Fields<DigitsOptions> FieldsOf(const DigitsOptions&);
 Fields<IdxOptions> FieldsOf(const IdxOptions&);
 Fields<CsvOptions> FieldsOf(const CsvOptions&);
+Fields<CsvColumn> FieldsOf(const CsvColumn&);
+MemberType TypeOfDelimiter();  // one character, neither a quote nor a line end
 Fields<NpzOptions> FieldsOf(const NpzOptions&);
 Fields<TextOptions> FieldsOf(const TextOptions&);
 Fields<DatumOptions> LmdbFields();
 Fields<DatumOptions> LevelDbFields();
+Fields<PictureOptions> FieldsOf(const PictureOptions&);
 Fields<TransformOptions> FieldsOf(const TransformOptions&);
 
 }  // namespace coracle::inline internal

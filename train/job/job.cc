@@ -1,5 +1,4 @@
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/base/trace.h>
 #include <coracle/train/job/job.h>
 #include <coracle/train/job/job_fields.h>
 #include <fmt/format.h>
@@ -13,99 +12,6 @@ namespace coracle {
 namespace {
 
 namespace fs = std::filesystem;
-
-template <class... F>
-struct Overloaded : F... {
-  using F::operator()...;
-};
-template <class... F>
-Overloaded(F...) -> Overloaded<F...>;
-
-std::string DataPath(const JobConfig& config, const std::string& file) {
-  if (fs::path(file).is_absolute()) return file;
-  fs::path base = config.data_dir.empty() ? config.directory : config.data_dir;
-  return (base / file).lexically_normal().string();
-}
-
-// A test text uses the vocabulary of the training text.
-TextOptions WithPaths(const JobConfig& config, TextOptions text) {
-  const auto* train = std::get_if<TextOptions>(&config.train.source);
-  if (text.vocabulary.empty() && train) {
-    text.vocabulary = train->vocabulary;
-    text.vocabulary_text = train->file;
-  }
-  for (std::string* path : {&text.file, &text.vocabulary, &text.vocabulary_text})
-    if (!path->empty()) *path = DataPath(config, *path);
-  return text;
-}
-
-// Warns of a crop_size equal to the size of the images, which does nothing.
-void WarnOfWholeCrop(const JobConfig& config, const TransformOptions& transform,
-                     const DataSource& source) {
-  for (const DataColumn& column : source.columns()) {
-    if (column.shape.rank() != 3 || column.sequences) continue;
-    if (transform.crop_size == column.shape[1] && transform.crop_size == column.shape[2]) {
-      LogMessage(MessageLevel::kWarning,
-                 fmt::format("{}: crop_size {} is the size of the images: nothing is cropped",
-                             config.Place("train.transform.crop_size"), transform.crop_size));
-    }
-    return;
-  }
-}
-
-// Tests use the centre of each image.
-DataSourcePtr Transform(const JobConfig& config, TransformOptions transform, DataSourcePtr source,
-                        bool test) {
-  if (!test) WarnOfWholeCrop(config, transform, *source);
-  if (!transform.mean_file.empty()) transform.mean_file = DataPath(config, transform.mean_file);
-  transform.random_crop = !test;
-  transform.seed = config.random_seed;
-  return MakeTransformed(std::move(source), transform);
-}
-
-// `where` is the place of the data in the job text.
-DataSourcePtr Open(const JobConfig& config, const DataConfig& data, DigitSplit split,
-                   int64_t streams, const std::string& where, const std::string& part) {
-  const bool test = split == DigitSplit::kTest;
-  auto open = Overloaded{
-      [](std::monostate) { return DataSourcePtr(); },
-      [split](const DigitsOptions& digits) { return MakeDigits(digits, split); },
-      [&config](IdxOptions idx) {
-        idx.images = DataPath(config, idx.images);
-        idx.labels = DataPath(config, idx.labels);
-        return MakeIdxSource(idx);
-      },
-      [&config](CsvOptions csv) {
-        csv.file = DataPath(config, csv.file);
-        return MakeCsvSource(csv);
-      },
-      [&config](NpzOptions npz) {
-        npz.file = DataPath(config, npz.file);
-        return MakeNpzSource(npz);
-      },
-      [&config](DatumOptions database) {
-        database.file = DataPath(config, database.file);
-        return MakeDatumSource(database);
-      },
-      [&](const TextOptions& text) -> DataSourcePtr {
-        return MakeTextSource(WithPaths(config, text), test ? TextPart::kTest : TextPart::kTrain,
-                              streams);
-      },
-  };
-  try {
-    DataSourcePtr source = data.custom ? data.custom : std::visit(open, data.source);
-    if (!source) return source;
-    if (data.split)
-      source = MakeRandomPart(std::move(source), data.split->holdout, data.split->seed, test);
-    source = MakeSubset(std::move(source), data.first, data.limit);
-    return data.transform ? Transform(config, *data.transform, std::move(source), test) : source;
-  } catch (const Error& e) {
-    const Error located = e.WithPrefix(fmt::format("{}: {}", where, part));
-    if (e.code() != ErrorCode::kNotFound || !config.data_dir.empty()) throw located;
-    throw located.WithDetail(
-        "--data_dir=DIR names the directory of data files; default: the job's");
-  }
-}
 
 // The ranges of the job's own fields; texts are also checked when they are read.
 void CheckRanges(const JobConfig& config) {
@@ -152,6 +58,8 @@ std::string FileOf(const DataConfig& data) {
   if (const auto* npz = std::get_if<NpzOptions>(&data.source)) return npz->file;
   if (const auto* text = std::get_if<TextOptions>(&data.source)) return text->file;
   if (const auto* database = std::get_if<DatumOptions>(&data.source)) return database->file;
+  if (const auto* pictures = std::get_if<PictureOptions>(&data.source))
+    return pictures->list.empty() ? pictures->directory : pictures->list;
   return "";
 }
 
@@ -160,7 +68,7 @@ std::string FileOf(const DataConfig& data) {
 std::string FileItself(const JobConfig& config, const DataConfig& data) {
   std::string path = FileOf(data);
   if (path.empty()) return "";
-  path = DataPath(config, path);
+  path = config.DataPath(path);
   if (std::holds_alternative<IdxOptions>(data.source) && path.ends_with(".gz"))
     path.resize(path.size() - 3);
   std::error_code error;
@@ -239,6 +147,12 @@ std::vector<TestSetConfig> JobConfig::TestSets() const {
   return sets;
 }
 
+std::string JobConfig::DataPath(const std::string& file) const {
+  if (fs::path(file).is_absolute()) return file;
+  const fs::path base = data_dir.empty() ? directory : data_dir;
+  return (base / file).lexically_normal().string();
+}
+
 std::string JobConfig::FilePath(const std::string& file) const {
   if (fs::path(file).is_absolute()) return file;
   return (fs::path(directory) / file).lexically_normal().string();
@@ -259,17 +173,6 @@ void CheckJob(const JobConfig& config) {
     ThrowInvalid(config.Place("shuffle") + ": shuffle must be false where states are carried");
   CheckNames(config);
   CheckSplits(config);
-}
-
-DataSourcePtr OpenTrainData(const JobConfig& config) {
-  const TraceSpan span("data", "open data");
-  return Open(config, config.train, DigitSplit::kTrain, config.batch_size, config.Place("train"),
-              "train");
-}
-
-DataSourcePtr OpenTestData(const JobConfig& config, const TestSetConfig& set) {
-  return Open(config, set.data, DigitSplit::kTest, set.batch_size, config.Place(set.where),
-              set.name);
 }
 
 }  // namespace coracle

@@ -93,12 +93,21 @@ struct SplitConfig {
   bool operator==(const SplitConfig&) const = default;
 };
 
+enum class ClassBalance {
+  kNone,
+  kWeights,   // adds the column "weight" with BalancedWeights of the training data
+  kSampling,  // MakeBalanced, in training
+};
+
 struct DataConfig {
   std::variant<std::monostate, DigitsOptions, IdxOptions, CsvOptions, NpzOptions, TextOptions,
-               DatumOptions>
+               DatumOptions, PictureOptions>
       source = {};
   std::optional<TransformOptions> transform = {};  // its random_crop and seed are the job's
   std::optional<SplitConfig> split = {};
+  std::vector<float> class_weight = {};  // if not empty: see MakeWeighted
+  ClassBalance balance = ClassBalance::kNone;
+  bool like_train = false;    // of a job text, which then gives the fields of `train`
   int64_t first = 0;          // counted in the rows that the split leaves
   int64_t limit = 0;          // 0: all
   DataSourcePtr custom = {};  // used instead of `source` when set
@@ -289,6 +298,8 @@ struct JobConfig {
   std::string SnapshotDirectory() const;  // "" when there is none
   // All test sets: `test`, if it is given, as the set "test", followed by test_sets.
   std::vector<TestSetConfig> TestSets() const;
+  // The path of a data file named in the job, relative to data_dir or to the job's directory.
+  std::string DataPath(const std::string& file) const;
   // The path of a file named in the job, relative to the job's directory.
   std::string FilePath(const std::string& file) const;
 };
@@ -320,6 +331,9 @@ void CheckJob(const JobConfig& config);
 
 // Opens the data of a job. Synthetic digits for training and for tests differ, whatever the seeds.
 DataSourcePtr OpenTrainData(const JobConfig& config);
-DataSourcePtr OpenTestData(const JobConfig& config, const TestSetConfig& set);
+// Tests use the means, vocabularies and classes that were computed from the training data: from
+// `train`, what OpenTrainData returned, which is opened here if it is null and needed.
+DataSourcePtr OpenTestData(const JobConfig& config, const TestSetConfig& set,
+                           const DataSource* train = nullptr);
 
 }  // namespace coracle

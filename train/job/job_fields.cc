@@ -1,7 +1,7 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/ir/field_places.h>
 #include <coracle/optimizer/option_fields.h>
-#include <coracle/train/data/source_fields.h>
+#include <coracle/train/job/data_fields.h>
 #include <coracle/train/job/job_fields.h>
 #include <fmt/format.h>
 
@@ -17,86 +17,6 @@ constexpr double kMostSteps = 1'000'000;  // of fields that are multiplied, or s
 
 bool ComparesScores(MetricKind kind) {
   return kind == MetricKind::kAccuracy || kind == MetricKind::kAuc;
-}
-
-// --- data ---
-
-Fields<SplitConfig> SplitFields() {
-  using O = SplitConfig;
-  return Fields<O>("")
-      .Message("SplitConfig")
-      .Add("holdout", &O::holdout, "The share of the rows that is held out", OpenRange(0, 1))
-      .Add("seed", &O::seed, "Which rows");
-}
-
-const Fields<DataConfig>& DataFields() {
-  using O = DataConfig;
-  static const auto table =
-      Fields<O>("")
-          .Message("DataConfig")
-          .Choices("source", "data")
-          .Choice("digits", &O::source, FieldsOf(DigitsOptions()))
-          .Choice("idx", &O::source, FieldsOf(IdxOptions()))
-          .Choice("csv", &O::source, FieldsOf(CsvOptions()))
-          .Choice("npz", &O::source, FieldsOf(NpzOptions()))
-          .Choice("text", &O::source, FieldsOf(TextOptions()))
-          .Choice("lmdb", &O::source, LmdbFields())
-          .Choice("leveldb", &O::source, LevelDbFields())
-          .Add("first", &O::first, "Only rows first .. first + limit - 1", RangeFrom(0), Number{10})
-          .Add("limit", &O::limit, "Default: all", RangeFrom(1), kNoDefault)
-          .Nested("split", &O::split, SplitFields(),
-                  "Holds out a random part of the rows: `train` uses the other rows, the test sets "
-                  "use this part. `first` and `limit` count within the rows used. A text uses "
-                  "`holdout` instead")
-          .Nested("transform", &O::transform, FieldsOf(TransformOptions()),
-                  "How images change before they are fed",
-                  Example{"transform { crop_size: 24 mirror: true }"})
-          .Rule([](O& data, const FieldPlaces& given) {
-            if (!std::holds_alternative<TextOptions>(data.source)) return;
-            for (const char* field : {"first", "limit", "split"})
-              if (given.Has(field))
-                given.Fail(field, "does not apply to a text; its holdout divides it");
-          });
-  return table;
-}
-
-Fields<TestSetConfig> TestSetFields() {
-  using O = TestSetConfig;
-  return Fields<O>("Data to evaluate on, with its own name in logs.")
-      .Message("TestSetConfig")
-      .Add("name", &O::name, "A word without slashes", kRequired, Example{"name: \"rotated\""})
-      .Nested("data", &O::data, DataFields(), "The rows", kRequired)
-      .Add("batch_size", &O::batch_size, "Default: the job's test_batch_size", RangeFrom(1),
-           kNoDefault)
-      .Add("test_iter", &O::iterations,
-           "Batches of one evaluation, from the first on; default: all", RangeFrom(1), kNoDefault)
-      .Add("stage", &O::stages, "What the model's rules see, in addition to the phase TEST",
-           Example{"stage: \"rotated\""})
-      .Rule([](O& set, const FieldPlaces& given) {
-        if (set.name.empty() || set.name.find_first_of("/ \t\n") != std::string::npos)
-          given.Fail("name", "must be a word without slashes");
-      });
-}
-
-Fields<BindConfig> BindFields() {
-  using O = BindConfig;
-  return Fields<O>("")
-      .Message("BindConfig")
-      .Add("column", &O::column, "A column of the data", kRequired, Example{"column: \"image\""})
-      .Add("var", &O::var, "A variable of the model", kRequired, Example{"var: \"x\""})
-      .Rule([](O& bind, const FieldPlaces& given) { bind.where = given.Place(""); });
-}
-
-Fields<CarryConfig> CarryFields() {
-  using O = CarryConfig;
-  return Fields<O>(
-             "`from`: a variable that the model computes; in the next batch it is fed to `to`. No "
-             "gradient flows from batch to batch. At the beginning of an epoch, and of an "
-             "evaluation, `to` is zeros.")
-      .Message("CarryConfig")
-      .Add("from", &O::from, "What the batch computes", kRequired, Example{"from: \"last_h\""})
-      .Add("to", &O::to, "What the next batch is fed", kRequired, Example{"to: \"init_h\""})
-      .Rule([](O& carry, const FieldPlaces& given) { carry.where = given.Place(""); });
 }
 
 // --- results ---

@@ -1,5 +1,6 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/train/job/data_fields.h>
 #include <coracle/train/job/field_reader.h>
 #include <coracle/train/job/job.h>
 #include <coracle/train/job/job_fields.h>
@@ -59,6 +60,7 @@ JobConfig ParseJobText(std::string_view text, const std::string& source,
   config.text = text;
   config.places = root.AllPlaces();
   ReadFields(root, JobFields(), "job", FieldPlaces(config.places), &config);
+  InheritTrainData(root, &config);
   ReadOptimizers(root, &config.training);
   // Errors about the model give the lines of the job.
   if (blocked.first_line > 0)

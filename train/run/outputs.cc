@@ -61,6 +61,21 @@ constexpr std::array<const char*, 13> kFiles = {"main.pb",
                                                 "eval_int8.pdiparams",
                                                 "log.jsonl",
                                                 "vocabulary.json"};
+// Whether the file has the words of a column of text.
+bool IsWordFile(const std::string& name) {
+  return name.starts_with("vocabulary_") && name.ends_with(".json");
+}
+
+// The file for the words of a column of text, whose name may have any characters.
+std::string WordFileOf(const std::string& column) {
+  std::string name = "vocabulary_" + column + ".json";
+  for (char& c : name) {
+    const bool plain = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+    if (!plain && c != '.' && c != '-') c = '_';
+  }
+  return name;
+}
+
 // Files that identify the output of a run; a file main.txt may have any origin.
 constexpr std::array<const char*, 4> kTraces = {"log.jsonl", "main.pb", "model.pdmodel",
                                                 "eval.pdmodel"};
@@ -168,7 +183,8 @@ void RemoveOtherOutput(const JobConfig& config) {
   for (const char* file : kFiles) files.push_back(Output(config, file));
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(config.output_dir, ignored)) {
-    if (entry.path().filename().string().starts_with("events.out.tfevents."))
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("events.out.tfevents.") || IsWordFile(name))
       files.push_back(entry.path().string());
   }
   for (const std::string& file : files) RemoveAll(file);
@@ -196,6 +212,12 @@ void WritePrograms(const JobConfig& config, const Programs& programs, const Data
     result->vocabulary_path = Output(config, "vocabulary.json");
     WriteFileAtomic(result->vocabulary_path, vocabulary->ToJson());
   }
+  const std::shared_ptr<const FittedOptions> fitted = data.fitted();
+  if (!fitted || !fitted->csv) return;
+  for (const CsvColumn& column : fitted->csv->columns)
+    if (column.text())
+      WriteFileAtomic(Output(config, WordFileOf(column.name).c_str()),
+                      column.text()->list->ToJson());
 }
 
 void WriteModels(const JobConfig& config, const Programs& programs, const OpRegistry& ops,

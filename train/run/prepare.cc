@@ -79,7 +79,7 @@ void PrepareStepAndTests(const JobConfig& config, const TrainOptions& options,
   compile.profile = false;
   // With several ranks, no rank may leave in the middle of a program.
   if (!job.ranks.several()) compile.stop = stop;
-  job.tests = std::make_unique<TestSets>(config, job.programs.RunTests(),
+  job.tests = std::make_unique<TestSets>(config, *job.data, job.programs.RunTests(),
                                          Executor(compile, job.ops), job.ranks);
   job.watch = Watch(config, job.tests->names(), job.tests->value_names());
   CheckPlateaus(job.programs.training, *job.tests);

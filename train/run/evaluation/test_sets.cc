@@ -17,10 +17,10 @@ std::vector<std::string> ValueNames(const JobConfig& config, const Net& net) {
 }
 
 std::unique_ptr<Evaluator> MakeEvaluator(const JobConfig& config, const TestSetConfig& set,
-                                         const Net& net, const Executor& executor,
-                                         const Ranks& ranks) {
+                                         const DataSource& train, const Net& net,
+                                         const Executor& executor, const Ranks& ranks) {
   const std::string place = config.Place(set.where);
-  DataSourcePtr data = OpenTestData(config, set);
+  DataSourcePtr data = OpenTestData(config, set, &train);
   RequireSameData(ranks, data, "test data " + Quote(set.name));
   CheckStreams(config, *data, set.batch_size);
   MetricSums sums(net.has_loss ? net.Loss(config) : "", net.metrics);
@@ -55,12 +55,12 @@ std::unique_ptr<Evaluator> MakeEvaluator(const JobConfig& config, const TestSetC
 
 }  // namespace
 
-TestSets::TestSets(const JobConfig& config, const std::vector<Net>& nets, const Executor& executor,
-                   const Ranks& ranks) {
+TestSets::TestSets(const JobConfig& config, const DataSource& train, const std::vector<Net>& nets,
+                   const Executor& executor, const Ranks& ranks) {
   const std::vector<TestSetConfig> sets = config.TestSets();
   for (size_t i = 0; i < sets.size(); ++i) {
     sets_.push_back({sets[i].name, config.Place(sets[i].where), ValueNames(config, nets[i]),
-                     MakeEvaluator(config, sets[i], nets[i], executor, ranks)});
+                     MakeEvaluator(config, sets[i], train, nets[i], executor, ranks)});
   }
 }
 

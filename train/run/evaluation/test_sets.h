@@ -15,10 +15,10 @@ namespace coracle::inline internal {
 
 class TestSets {
  public:
-  // Opens the data of the job's test sets; `nets` are their programs. Throws Error with the place
-  // in the job.
-  TestSets(const JobConfig& config, const std::vector<Net>& nets, const Executor& executor,
-           const Ranks& ranks);
+  // Opens the data of the job's test sets; `train` is its training data, and `nets` are the sets'
+  // programs. Throws Error with the place in the job.
+  TestSets(const JobConfig& config, const DataSource& train, const std::vector<Net>& nets,
+           const Executor& executor, const Ranks& ranks);
 
   bool empty() const { return sets_.empty(); }
   std::vector<std::string> names() const;
