@@ -107,9 +107,11 @@ Calibration Calibrate(const FloatModel& model, const std::vector<std::string>& n
       }
     });
     if (const Recorded* bad = FirstBad(model.program.Root(), records, finite)) {
-      throw Error(ErrorCode::kOutOfRange,
-                  fmt::format("{} is nan or infinite in batch {} of the samples: no range holds it",
-                              Quote(bad->name), result.batches));
+      throw Error(
+          ErrorCode::kOutOfRange,
+          fmt::format("{} is nan or infinite in batch {} of the samples: no range holds it; "
+                      "leave out those samples, or exclude the layers that read it",
+                      Quote(bad->name), result.batches));
     }
     ++result.batches;
   });

@@ -372,7 +372,8 @@ TEST(ModelQuantizer, SaysWhatIsWrong) {
               x.span<float>()[3] = std::nanf("");
               use({x});
             }),
-            "'x' is nan or infinite in batch 0 of the samples: no range holds it");
+            "'x' is nan or infinite in batch 0 of the samples: no range holds it; leave out those "
+            "samples, or exclude the layers that read it");
   net.scope.GetMutable("fc_0.w_0").span<float>()[0] = INFINITY;
   EXPECT_NE(
       ErrorOf([&] { ModelQuantizer(net.program, net.scope, SamplesOf(kInput), options).Make(); }),
