@@ -11,8 +11,6 @@
 #include <vector>
 
 namespace coracle::csv_reader_test {
-namespace {
-
 ReadChunk Chunks(const std::string& text, size_t size) {
   return [&text, size, at = size_t{0}](char* buffer, size_t room) mutable {
     const size_t bytes = std::min({size, room, text.size() - at});
@@ -112,5 +110,4 @@ TEST(CsvReader, DoesNotReadPastALineEnd) {
   EXPECT_EQ(reads, 2);
 }
 
-}  // namespace
 }  // namespace coracle::csv_reader_test

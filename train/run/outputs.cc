@@ -8,6 +8,7 @@
 #include <coracle/train/job/names.h>
 #include <coracle/train/report/metric.h>
 #include <coracle/train/run/outputs.h>
+#include <coracle/train/run/predict/preprocess_of_job.h>
 #include <coracle/train/run/snapshot/snapshot.h>
 #include <fmt/format.h>
 #include <unistd.h>
@@ -48,11 +49,13 @@ void RequirePlainFiles(const std::string& directory) {
 }
 
 // The files of a run, apart from its snapshots and TensorBoard's event files.
-constexpr std::array<const char*, 13> kFiles = {"main.pb",
+constexpr std::array<const char*, 15> kFiles = {"main.pb",
                                                 "startup.pb",
                                                 "main.txt",
                                                 "model.pdmodel",
                                                 "model.pdiparams",
+                                                "model.preprocess.pbtxt",
+                                                "model_int8.preprocess.pbtxt",
                                                 "model_int8.pdmodel",
                                                 "model_int8.pdiparams",
                                                 "eval.pdmodel",
@@ -127,6 +130,21 @@ std::string WriteIntegers(const JobConfig& config, const char* name, const Model
     }
   }();
   return WriteModel(config, name, ends, made.program, made.parameters);
+}
+
+// The models are complete without the description of the preprocessing, so a failure, such as data
+// that is gone, does not end the run.
+void WritePreprocess(const JobConfig& config, const Programs& programs, const DataSource& data,
+                     const TrainResult& result) {
+  try {
+    const auto preprocess = PreprocessOf(config, programs, data, result.scope);
+    for (const std::string& model : {result.model_path, result.int8_model_path})
+      if (preprocess && !model.empty())
+        WriteFileAtomic(PreprocessFileOf(model), preprocess->ToText());
+  } catch (const Error& e) {
+    LogMessage(MessageLevel::kWarning,
+               "the preprocessing of the data is not saved with the model: " + e.message());
+  }
 }
 
 }  // namespace
@@ -220,8 +238,8 @@ void WritePrograms(const JobConfig& config, const Programs& programs, const Data
                       column.text()->list->ToJson());
 }
 
-void WriteModels(const JobConfig& config, const Programs& programs, const OpRegistry& ops,
-                 TrainResult* result) {
+void WriteModels(const JobConfig& config, const Programs& programs, const DataSource& data,
+                 const OpRegistry& ops, TrainResult* result) {
   if (config.output_dir.empty()) return;
   const TraceSpan span("train", "write models");
   const Net& eval = programs.tests.empty() ? programs.deploy : programs.tests[0];
@@ -238,6 +256,7 @@ void WriteModels(const JobConfig& config, const Programs& programs, const OpRegi
   if (programs.rounding)
     result->int8_model_path = WriteIntegers(config, "model_int8", ends,
                                             programs.rounding->deploy.program, ops, result->scope);
+  WritePreprocess(config, programs, data, *result);
 }
 
 }  // namespace coracle::inline internal

@@ -30,8 +30,9 @@ void WritePrograms(const JobConfig& config, const Programs& programs, const Data
                    const OpRegistry& ops, TrainResult* result);
 
 // Writes eval.pdmodel and, if the job deploys a model, model.pdmodel, with the values
-// of result->scope. A job that quantises writes eval_int8.pdmodel and model_int8.pdmodel, too.
-void WriteModels(const JobConfig& config, const Programs& programs, const OpRegistry& ops,
-                 TrainResult* result);
+// of result->scope. A job that quantises writes eval_int8.pdmodel and model_int8.pdmodel, too. Next
+// to the deployed model, its file of preprocessing says how `data` became its inputs.
+void WriteModels(const JobConfig& config, const Programs& programs, const DataSource& data,
+                 const OpRegistry& ops, TrainResult* result);
 
 }  // namespace coracle::inline internal

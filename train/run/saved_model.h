@@ -1,5 +1,6 @@
 #pragma once
-// Saved models in jobs: their evaluation, and initial values of parameters from them.
+// Saved models: their evaluation in jobs, their answers to raw data, and initial values of
+// parameters from them.
 
 #include <coracle/executor/executor.h>
 #include <coracle/framework/ir/program.h>
@@ -7,6 +8,11 @@
 #include <coracle/train/job/job.h>
 #include <coracle/train/report/report.h>
 
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,6 +35,75 @@ struct EvaluateOptions {
 std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobConfig& job,
                                            const EvaluateOptions& options = {},
                                            std::string* profile = nullptr);
+
+// --- answers to raw data ---
+
+inline namespace internal {
+class PredictorCore;
+}
+
+// A row as it comes from a file or a user: texts of cells, and pictures, by the names of columns. A
+// column of a file without a header has its number as a name: "0".
+struct RawRow {
+  std::map<std::string, std::string> cells = {};
+  std::map<std::string, Tensor> pictures = {};  // uint8 [C, H, W], or [H, W] if grey
+};
+
+// A class, or its number if the classes have no names, and its score: what the model computed.
+struct ScoredClass {
+  std::string name = {};
+  int64_t index = 0;
+  double score = 0;
+};
+
+// What an output of a model says about a row.
+struct RowAnswer {
+  std::string output = {};  // the output's name
+  // The answer in words: a class, a number, the classes of a sequence, or for other outputs their
+  // values. "nan" if a score is not a number.
+  std::string text = {};
+  bool in_words = false;  // `text` names classes
+  // Of scores: the largest ones first; of equal scores the first class. For scores of each step of
+  // a sequence, those of the last step.
+  std::vector<ScoredClass> classes = {};
+  // For an output of one number: the number in the units of the training data's label.
+  std::optional<double> number = {};
+  Tensor values = {};  // the row of the output itself
+};
+
+struct PredictOptions {
+  CompileOptions compile = {};
+  int64_t top = 1;                  // number of classes in an answer; 0: all
+  const OpRegistry* ops = nullptr;  // nullptr: DefaultOps()
+};
+
+// A saved model together with the preprocessing of the job that trained it. Any number of threads
+// may use one object; copies share the model.
+class Predictor {
+ public:
+  // `path` is a path for LoadInferenceModel, or the output directory of a run, for its
+  // model.pdmodel. Throws kNotFound if no description of the preprocessing is next to the model (a
+  // file NAME.preprocess.pbtxt, or in an ONNX model).
+  explicit Predictor(const std::string& path, const PredictOptions& options = {});
+
+  // Returns the answers for each row, in the order of the model's outputs. The rows are one batch,
+  // so the values are exactly those of Executor::Run for these rows. (Texts of different lengths
+  // are batches of their own.) Throws kInvalidArgument with the number of the row, counted from 0,
+  // and its column: for a column that is missing (columns that the model does not read are
+  // ignored), and for a value that training would have refused.
+  std::vector<std::vector<RowAnswer>> Predict(std::span<const RawRow> rows) const;
+  std::vector<RowAnswer> Predict(const RawRow& row) const;
+
+  std::vector<std::string> columns() const;  // that rows must have
+  std::vector<std::string> outputs() const;
+
+  // For Coracle's own code.
+  const PredictorCore& core() const { return *core_; }
+
+ private:
+  std::shared_ptr<const PredictorCore> core_;
+  int64_t top_ = 1;
+};
 
 // --- variables of a model, by name, from a file of another run ---
 

@@ -88,7 +88,7 @@ void SaveModels(const JobConfig& config, const TrainOptions& options, PreparedJo
   CheckParameters(job, state);
   job.programs.training.UseAverages(job.executor, state.result.scope);
   if (job.ranks.first()) {
-    WriteModels(config, job.programs, job.ops, &state.result);
+    WriteModels(config, job.programs, *job.data, job.ops, &state.result);
     EvaluateIntegers(config, options, job, state.result);
   }
   job.programs.training.UseParameters(job.executor, state.result.scope);
