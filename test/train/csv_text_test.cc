@@ -99,6 +99,9 @@ TEST(CsvText, CharactersAsSequences) {
   const DataSourcePtr source = ParseCsv("aba,0\n\xc3\xa9,1\n", options);
   EXPECT_EQ(source->fitted()->csv->columns[0].characters->list->words(),
             (std::vector<std::string>{"a", "b", "\xc3\xa9"}));
+  CsvOptions unnamed = options;
+  unnamed.columns[0].sequence = "";
+  EXPECT_EQ(IdsOf(AllOf(*ParseCsv("aba,0\n", unnamed)).at("0")), (Ids{2, 3, 2}));
   const auto all = AllOf(*source);
   EXPECT_EQ(IdsOf(all.at("letters")), (Ids{2, 3, 2, 4}));
   EXPECT_EQ(all.at("letters").lod()[0], (std::vector<uint64_t>{0, 3, 4}));

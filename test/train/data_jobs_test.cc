@@ -117,15 +117,15 @@ TEST(TestData, ErrorsOfTexts) {
                  "job.pbtxt:3:8: like_train needs a source of its own");
   ExpectContains(JobError(train + "test { like_train: true npz { file: \"b\" } }"),
                  "like_train is for the source of train, which is csv, not npz");
-  ExpectContains(JobError("train { like_train: true csv { file: \"a\" } }"),
-                 "like_train is for test data");
-  ExpectContains(JobError("train { like_train: true }"), "like_train is for test data");
+  const std::string twice = "model: \"m\" max_iter: 1\ntrain { like_train: true digits { } }";
+  ExpectContains(ErrorOf([&] { OpenTrainData(ParseJobText(twice, "job.pbtxt")); }),
+                 "job.pbtxt:2:9: like_train is for test data");
   ExpectContains(JobError("train { csv { file: \"a\" } balance: WEIGHTS class_weight: 1 }"),
                  "balance and class_weight do not go together");
   const auto column = [&](const std::string& fields) {
     return JobError("train { csv { file: \"a\" column { name: \"t\" " + fields + " } } }");
   };
-  ExpectContains(column("words { }"), "words need one of length and sequence");
+  ExpectContains(column("words { } length: 3 sequence: \"s\""), "length and sequence do not go");
   ExpectContains(column("length: 3"), "length is of words or characters");
   ExpectContains(column("words { } characters { } length: 3"), "characters and words do not go");
   ExpectContains(column("words { vocabulary: \"v\" size: 9 } length: 3"),

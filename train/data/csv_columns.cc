@@ -56,6 +56,8 @@ void SetColumn(const CsvOptions& options, const CsvColumn& own, size_t i, CsvLay
   if (!column.fill) column.fill = usual.fill;
   if (!column.mean) column.mean = usual.mean;
   if (!column.scale) column.scale = usual.scale;
+  if (column.text() && column.length == 0 && column.sequence.empty())
+    column.sequence = column.ids.empty() ? column.name : column.ids;
   if (column.text())
     layout->texts.push_back(i);
   else if (!column.ids.empty())

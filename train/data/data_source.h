@@ -285,8 +285,8 @@ struct CsvColumn {
   // becomes sequences of int64 [1] under this name.
   std::string sequence = "";
   // At most one of the two: each cell is a text, cut at blanks into words, or into characters. They
-  // become sequences under the name `sequence`, or `length` numbers under the name `ids` ("": the
-  // column's), padded or cut off at the end. Their number is the column "NAME@LENGTH".
+  // become `length` numbers, padded or cut off at the end, or sequences if it is 0. The name of the
+  // column is `sequence`, `ids` or `name`, whichever is not empty. Their number is "NAME@LENGTH".
   std::optional<TextColumnOptions> words = std::nullopt;
   std::optional<TextColumnOptions> characters = std::nullopt;
   int64_t length = 0;

@@ -35,14 +35,13 @@ void CheckDigits(const DigitsOptions& digits, const FieldPlaces& given) {
 }
 
 void CheckTextColumn(const CsvColumn& column, const FieldPlaces& given) {
-  const char* kind = column.words ? "words" : "characters";
   if (!column.text()) given.Fail("length", "is of words or characters, which are not given");
   if (column.words && column.characters) given.Fail("characters", "and words do not go together");
   for (const char* field : {"fill", "mean", "scale"})
     if (given.Has(field)) given.Fail(field, "does not apply to a text");
   if (!column.categories.empty()) given.Fail("category", "does not apply to a text", 0);
-  if (given.Has("length") == given.Has("sequence"))
-    given.Fail(kind, "need one of length and sequence");
+  if (given.Has("length") && given.Has("sequence"))
+    given.Fail("length", "and sequence do not go together");
   if (given.Has("sequence") && given.Has("ids"))
     given.Fail("ids", "does not apply to a sequence, which names its column itself");
   for (const char* field : {"sequence", "ids"})
@@ -143,8 +142,9 @@ Fields<CsvColumn> CsvColumnFields() {
            FieldExample{"sequence: \"words\""})
       .Nested(
           "words", &O::words, WordsFields(),
-          "The cell is a text: numbers of its words, as the sequences `sequence` or as `length` "
-          "numbers, int64 [length], named by `ids` or else as the column",
+          "The cell is a text: numbers of its words, as `length` numbers, int64 [length], named by "
+          "`ids` or else as the column. Without `length`, as sequences, named by `sequence` or "
+          "else as the column",
           FieldExample{"words { size: 20000 } length: 64"})
       .Nested("characters", &O::characters,
               CommonTextFields("A text is cut into its characters (UTF-8), numbered like words.",

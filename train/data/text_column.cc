@@ -59,7 +59,7 @@ std::vector<int64_t> TextIdsOf(const CsvColumn& column, std::string_view cell) {
   std::vector<int64_t> ids;
   for (const std::string& token : TokensOf(column, cell))
     ids.push_back(column.text()->list->Id(token));
-  if (column.sequence.empty() && static_cast<int64_t>(ids.size()) > column.length)
+  if (column.length > 0 && static_cast<int64_t>(ids.size()) > column.length)
     ids.resize(static_cast<size_t>(column.length));
   return ids;
 }
@@ -120,7 +120,7 @@ std::vector<MemoryColumn> TextRows::Finish(const std::vector<int64_t>& rows,
   if (!list_) MakeList(rows, file);
   const auto count = static_cast<int64_t>(offsets_.size()) - 1;
   const std::string& name = NameOfIds(column_);
-  if (!column_.sequence.empty()) {
+  if (column_.length == 0) {
     MemoryColumn ids{name, Tensor(), {1}};
     ids.rows = Tensor::Of<int64_t>({static_cast<int64_t>(values_.size()), 1}, values_);
     ids.offsets = offsets_;

@@ -123,7 +123,7 @@ const Fields<DataConfig>& DataFields() {
                "Of test data: the source has the fields of the one under `train`, except for those "
                "given here, and the same transform. Without a source, it reads the part of the "
                "training data that `split` or a text holds out",
-               Example{"like_train: true csv { file: \"test.csv\" }"})
+               Example{"like_train: true"})
           .Rule(CheckData);
   return table;
 }
@@ -168,7 +168,6 @@ Fields<CarryConfig> CarryFields() {
 }
 
 void InheritTrainData(const JobNode& root, JobConfig* job) {
-  if (job->train.like_train) root.Child("train").Fail("like_train", "is for test data");
   if (root.Has("test")) Inherit(root.Child("test"), *job, &job->test);
   for (size_t i = 0; i < job->test_sets.size(); ++i) {
     const JobNode set = root.Child("test_set", static_cast<int>(i));

@@ -235,6 +235,8 @@ DataSourcePtr Open(const JobConfig& config, const DataToOpen& open, const std::s
 
 DataSourcePtr OpenTrainData(const JobConfig& config) {
   const TraceSpan span("data", "open data");
+  if (config.train.like_train)
+    ThrowInvalid(config.Place("train.like_train") + ": like_train is for test data, not for train");
   return Open(config, {config.train, false, config.batch_size}, config.Place("train"), "train");
 }
 
