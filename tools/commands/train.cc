@@ -6,6 +6,7 @@
 #include <coracle/tools/process_ranks.h>
 #include <coracle/tools/program_input.h>
 #include <coracle/tools/trace_file.h>
+#include <coracle/train/job/job_settings.h>
 #include <coracle/train/run/run.h>
 #include <fmt/format.h>
 #include <sys/ioctl.h>
@@ -22,6 +23,7 @@ namespace {
 struct TrainFlags {
   std::string out = {};
   std::string resume = {};
+  std::vector<std::string> set = {};
   bool override = false;
   bool overwrite = false;
   std::optional<int64_t> snapshot_interval = {};
@@ -41,6 +43,10 @@ Fields<TrainFlags> TrainFields() {
       .Add("out", &TrainFlags::out, "`DIR` for the results, instead of the job's")
       .Add("resume", &TrainFlags::resume,
            "continue from the newest snapshot of the job, or from the one in `DIR`")
+      .Add("set", &TrainFlags::set,
+           "set a field of the job: `FIELD=VALUE`, as in optimizer.adam.learning_rate=0.01; may be "
+           "given several times",
+           AppendedTexts())
       .Add("override", &TrainFlags::override,
            "with --resume: continue a snapshot that does not fit the job")
       .Add("overwrite", &TrainFlags::overwrite,
@@ -116,7 +122,10 @@ int RunTrain(const Args& args, const TrainFlags& flags) {
   if (flags.resume != "newest") options.resume_from = flags.resume;
   TraceFile trace(flags.trace);
   const CommandLimits limits(flags.compile.limits, CommandLimits::Time::kRuns);
-  JobConfig job = IsCaffeText(args[0]) ? ReadSolverJob(args[0], flags.caffe) : ReadJob(args[0]);
+  const bool caffe = IsCaffeText(args[0]);
+  if (caffe && !flags.set.empty())
+    throw UsageError("--set changes fields of a job; a solver's are in its text");
+  JobConfig job = caffe ? ReadSolverJob(args[0], flags.caffe) : ReadJobWith(args[0], flags.set);
   ApplyFlags(flags, job);
   const int code = Train(flags, job, options);
   std::cout.flush();
@@ -132,6 +141,7 @@ Command TrainCommand() {
        "train JOB.pbtxt [--data_dir=DIR] [--out=DIR] [--resume[=DIR] | --overwrite] [FLAGS]",
        "  coracle train examples/digits/lenet_job.pbtxt\n"
        "  coracle train examples/mnist/lenet.pbtxt --data_dir=mnist --out=runs/1\n"
+       "  coracle train job.pbtxt --set=optimizer.adam.learning_rate=0.01 --set=epochs=3\n"
        "  coracle train job.pbtxt --resume\n"
        "  coracle train lenet_solver.prototxt --data_dir=mnist   # of Caffe\n"},
       TrainFields(), RunTrain);

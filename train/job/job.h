@@ -140,15 +140,33 @@ enum class MetricKind {
   // label 0 that are in the right order. Equal scores count as half; the area is nan if a score
   // is nan.
   kAuc,
+  // Of the classes with the largest scores, over the whole test set: see MetricConfig::average.
+  kPrecision,
+  kRecall,
+  kF1,
+  // Of numbers and their labels, over the whole test set: the coefficient of determination (nan for
+  // constant labels), the mean absolute error, and the root of the mean squared error.
+  kR2,
+  kMae,
+  kRmse,
+};
+
+// How the values of several classes become one. Classes without labels and answers do not count.
+enum class MetricAverage {
+  kMacro,     // the mean over the classes
+  kMicro,     // of the sums of their counts
+  kWeighted,  // the mean, weighted by the rows with their labels
 };
 
 struct MetricConfig {
-  std::string var = {};   // a number, or (for accuracy and auc) scores
+  std::string var = {};   // a number, or scores for kinds that compare them with labels
   std::string name = {};  // as printed
   MetricKind kind = MetricKind::kMean;
-  // For accuracy and auc: an integer variable, with one label per row of the scores.
+  // For all kinds but the mean and perplexity: a variable with one label per row, an integer for
+  // scores and a real number for kR2, kMae and kRmse.
   std::string label = "";
   int64_t k = 1;  // for accuracy
+  MetricAverage average = MetricAverage::kMacro;  // for precision, recall and F1
 };
 
 // A test set: separate data for evaluations.
@@ -288,6 +306,7 @@ struct JobConfig {
   std::string data_dir = {};      // if set, base of relative names of data files
   std::string source = "job";     // file name for errors
   std::string text = {};          // the job text, which snapshots keep
+  std::vector<std::string> settings = {};  // what the command line set in the text: "epochs=3"
   // For a job text: the place (file:line:column) of each field by its path, such as
   // "train.csv.file" and "metric[0].var". The path "" is the beginning of the text.
   std::map<std::string, std::string> places = {};
