@@ -70,6 +70,7 @@ struct OnnxExportOptions {
   // The model takes one sequence a run: all rows of a tensor that has LoD in the program. Ops on
   // sequences are refused without it.
   bool one_sequence = false;
+  std::map<std::string, std::string> metadata = {};  // entries of the model's metadata_props
 };
 
 // Writes `program` to `path` as an ONNX model with its parameters, whose elements are not copied.

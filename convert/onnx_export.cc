@@ -38,6 +38,11 @@ void ExportOnnx(const std::string& path, const ProgramDesc& program, const Scope
     microsoft.set_domain("com.microsoft");
     microsoft.set_version(1);
   }
+  for (const auto& [key, value] : options.metadata) {
+    auto& entry = *model.add_metadata_props();
+    entry.set_key(key);
+    entry.set_value(value);
+  }
   onnx::WriteModel(graph, path, options.max_model_bytes);
 }
 

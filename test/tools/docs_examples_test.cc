@@ -159,6 +159,16 @@ TEST_F(DocsExamples, CommandLine) {
   Try("command_line.md", {"coracle diff runs/1", "coracle bench", "coracle compare"});
 }
 
+TEST_F(DocsExamples, Predict) {
+  if (!has_models_) GTEST_SKIP() << "the data is not there";
+  fs::copy(source_ + "/examples/iris", Path("examples/iris"), fs::copy_options::recursive);
+  fs::create_directory(Path("data"));
+  fs::copy(TestDataDirectory() + "/uci/iris.csv", Path("data"));
+  WriteFileAtomic(Path("data/rows.csv"), "5.1,3.5,1.4,0.2\n6.3,3.3,6.0,2.5\n");
+  WriteFileAtomic(Path("data/bad.csv"), "5.1,3.5,1.4,0.2\n6.3,x,6.0,2.5\n");
+  Try("predict.md", {});
+}
+
 TEST_F(DocsExamples, Quantization) { Try("quantization.md", {"coracle quantize MODEL"}); }
 
 TEST_F(DocsExamples, ManyMachines) { Try("many_machines.md", {"coracle time"}); }

@@ -8,6 +8,7 @@
 #include <coracle/tools/convert_tensors.h>
 #include <coracle/tools/flags.h>
 #include <coracle/tools/model_files.h>
+#include <coracle/tools/preprocess_files.h>
 #include <coracle/tools/program_input.h>
 #include <coracle/tools/run_input.h>
 #include <fmt/format.h>
@@ -78,6 +79,7 @@ void WriteOnnx(const ConvertFlags& flags, const std::string& in, const std::stri
   OnnxExportOptions options;
   options.opset = flags.opset;
   options.one_sequence = flags.one_sequence;
+  options.metadata = PreprocessMetadata(in);
   ExportOnnx(out, model.program, model.values, options);
 }
 
@@ -141,6 +143,7 @@ int RunConvert(const Args& args, const ConvertFlags& flags) {
   if (flags.compat == "paddle") TellLosses(KeepPaddleFields(program), program);
   if (model.has_values) SaveValues(model, args[1]);
   WriteProgram(program, args[1]);
+  CopyPreprocess(args[0], args[1]);
   return 0;
 }
 

@@ -10,6 +10,7 @@
 #include <coracle/tools/model_files.h>
 #include <coracle/tools/pass_report.h>
 #include <coracle/tools/precision_samples.h>
+#include <coracle/tools/preprocess_files.h>
 #include <coracle/tools/program_input.h>
 #include <fmt/format.h>
 
@@ -175,6 +176,7 @@ int RunOpt(const Args& args, const OptFlags& flags) {
                       FetchesToCompile(program, flags.fetch), options, note);
   report += StoreWeights(flags, &optimized);
   Save(flags, optimized, saved);
+  CopyPreprocess(args[0], flags.model.out);
   if (quiet) return 0;
   if (!flags.json) Print(report);
   flags.json ? PrintData(EffectsJson(effects)) : Print(EffectsText(effects));

@@ -8,6 +8,7 @@
 #include <coracle/tools/commands.h>
 #include <coracle/tools/flags.h>
 #include <coracle/tools/model_files.h>
+#include <coracle/tools/preprocess_files.h>
 #include <coracle/tools/program_input.h>
 #include <coracle/tools/quantize_text.h>
 #include <coracle/train/run/saved_model.h>
@@ -373,6 +374,7 @@ int RunQuantize(const Args& args, const QuantizeFlags& flags) {
   }
   Print(report);
   Print(Save(flags, std::move(quantized), model.read));
+  CopyPreprocess(args[0], flags.model.out);
   return 0;
 }
 

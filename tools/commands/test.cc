@@ -4,6 +4,7 @@
 #include <coracle/tools/commands.h>
 #include <coracle/tools/flags.h>
 #include <coracle/tools/process_ranks.h>
+#include <coracle/tools/test_rows.h>
 #include <coracle/train/run/run.h>
 
 #include <filesystem>
@@ -15,6 +16,7 @@ namespace {
 struct TestFlags {
   std::string data_dir = {};
   std::string test_set = {};
+  std::string data = {};
   CompileFlags compile = {};
 };
 
@@ -23,6 +25,10 @@ Fields<TestFlags> TestFields() {
       .Add("data_dir", &TestFlags::data_dir,
            "`DIR` that contains the data files with relative names")
       .Add("test_set", &TestFlags::test_set, "only that test set: `NAME`")
+      .Add(
+          "data", &TestFlags::data,
+          "without a job: a csv `FILE` of raw rows with labels, for a model that `coracle predict` "
+          "takes")
       .Inline(&TestFlags::compile, CompileFields());
 }
 
@@ -32,7 +38,17 @@ std::string ModelFile(const std::string& path) {
   return IsDirectory(path) && FileExists(eval.string()) ? eval.string() : path;
 }
 
+int TestOnRows(const Args& args, const TestFlags& flags) {
+  RequireArgs(args, 1, 1, "MODEL, as --data gives the rows");
+  for (const std::string& other : {flags.data_dir, flags.test_set})
+    if (!other.empty()) throw UsageError("--data_dir and --test_set are for a JOB.pbtxt");
+  const CommandLimits limits(flags.compile.limits, CommandLimits::Time::kRuns);
+  Print("test: " + MeasureRows(args[0], flags.data, CompileOptionsOf(flags.compile)) + "\n");
+  return 0;
+}
+
 int RunTest(const Args& args, const TestFlags& flags) {
+  if (!flags.data.empty()) return TestOnRows(args, flags);
   RequireArgs(args, 2, 2, "MODEL and JOB.pbtxt");
   if (args[1].ends_with(".pdmodel"))
     throw UsageError("MODEL comes before JOB.pbtxt, got " + Quote(args[1], 300) + " as the job");
@@ -53,8 +69,9 @@ int RunTest(const Args& args, const TestFlags& flags) {
 Command TestCommand() {
   return MakeCommand(
       {"test", "evaluates a saved model on the test sets of a job",
-       "test MODEL JOB.pbtxt [--test_set=NAME] [--data_dir=DIR]",
-       "  coracle test output/digits_lenet/eval.pdmodel examples/digits/lenet_job.pbtxt\n"},
+       "test MODEL JOB.pbtxt [--test_set=NAME] [--data_dir=DIR], or test MODEL --data=rows.csv",
+       "  coracle test output/digits_lenet/eval.pdmodel examples/digits/lenet_job.pbtxt\n"
+       "  coracle test output/iris --data=iris.csv\n"},
       TestFields(), RunTest);
 }
 

@@ -1,0 +1,24 @@
+#pragma once
+// Opens the rows that a command line names, for a PredictorCore.
+
+#include <coracle/train/run/predict/row_source.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace coracle::tools {
+
+struct RawRows {
+  std::unique_ptr<RowSource> source;
+  std::string format;  // "csv", "jsonl", "text" or "pictures"
+  bool waits = false;  // rows come from a pipe or a terminal
+};
+
+// `path` is a file, a directory of pictures, or "-" for standard input. `format` is "csv", "jsonl",
+// "text", or "" to tell by the name; `columns` are the columns to keep. Throws UsageError if the
+// model does not read rows of that kind. `core` must outlive the result.
+RawRows OpenRawRows(const PredictorCore& core, const std::string& path, const std::string& format,
+                    const std::vector<std::string>& columns);
+
+}  // namespace coracle::tools
