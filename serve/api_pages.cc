@@ -99,6 +99,9 @@ std::string OpenApi() {
     paths[path + "/ready"] = WithParameters(Get("Whether a model is ready", "It is"), names);
     paths[path + "/infer"] = WithParameters(InferPath(), names);
   }
+  paths["/v1/predict/{model}"] = WithParameters(
+      Post("Answers raw rows: JSON, text/csv, text/plain, or a picture", "An answer for each row"),
+      {"model"});
   for (const char* action : {"load", "unload"}) {
     paths[std::string("/v2/repository/models/{model}/") + action] =
         WithParameters(Post("Loads or unloads all versions of a model", "Done"), {"model"});

@@ -3,6 +3,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/serve/served_model.h>
+#include <coracle/train/run/predict/predictor_core.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -175,6 +176,26 @@ void ServedModel::Load(const std::string& path) {
   }
   program_ = std::make_unique<PreparedProgram>(
       Executor(compile).PrepareOwning(model.program, state_, model.feed_names, model.fetch_names));
+  LoadPreprocess(path, model);
+}
+
+// A bad description concerns only requests with raw rows.
+void ServedModel::LoadPreprocess(const std::string& path, const InferenceModel& model) {
+  no_predictor_ = "no description of its preprocessing (.preprocess.pbtxt) is next to the model";
+  try {
+    std::string source;
+    const std::string text = FindPreprocess(path, &source);
+    if (text.empty()) return;
+    predictor_ =
+        std::make_unique<const PredictorCore>(model, ParsePreprocess(text, source), RunFeeds());
+  } catch (const Error& e) {
+    no_predictor_ = e.message();
+  }
+}
+
+const PredictorCore& ServedModel::predictor() const {
+  if (!predictor_) throw HttpError(400, "raw rows cannot be answered: " + no_predictor_);
+  return *predictor_;
 }
 
 void ServedModel::WarmUp() {

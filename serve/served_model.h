@@ -2,6 +2,7 @@
 // One version of a model that answers requests: a queue, and workers that run batches of it.
 
 #include <coracle/executor/executor.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <coracle/serve/infer_codec.h>
 #include <coracle/serve/metrics.h>
 #include <coracle/serve/request_queue.h>
@@ -11,6 +12,12 @@
 #include <string>
 #include <thread>
 #include <vector>
+
+namespace coracle {
+inline namespace internal {
+class PredictorCore;
+}
+}  // namespace coracle
 
 namespace coracle::serve {
 
@@ -46,6 +53,10 @@ class ServedModel {
   // Whether rows of several requests may run together.
   bool joins_rows() const { return has_rows_ && options_.max_batch > 1; }
   ModelMetrics& metrics() const { return *metrics_; }
+  int64_t max_batch() const { return options_.max_batch; }
+  // Answers raw rows. Throws HttpError with status 400 for a model without a description of its
+  // preprocessing.
+  const PredictorCore& predictor() const;
 
   // Waits for the result, until the deadline or the time limit of requests, whichever is earlier;
   // then the request leaves the queue, and a run without other requests ends. Thread-safe. Throws
@@ -62,6 +73,7 @@ class ServedModel {
   struct Worker;
 
   void Load(const std::string& path);
+  void LoadPreprocess(const std::string& path, const InferenceModel& model);
   void WarmUp();
   void StartWorkers();
   int64_t RowsIn(const std::vector<Tensor>& inputs) const;
@@ -81,6 +93,8 @@ class ServedModel {
   bool has_rows_ = false;
   Scope state_;  // variables that runs change; parameters are part of program_
   std::unique_ptr<PreparedProgram> program_;
+  std::unique_ptr<const PredictorCore> predictor_;
+  std::string no_predictor_;  // why there is none
   std::unique_ptr<RequestQueue> queue_;
   std::vector<std::thread> workers_;
 };

@@ -1,6 +1,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/base/version.h>
 #include <coracle/serve/api_pages.h>
+#include <coracle/serve/predict_route.h>
 #include <coracle/serve/server.h>
 #include <fmt/format.h>
 
@@ -120,6 +121,29 @@ std::string HostOfOrigin(const std::string& origin) {
   return scheme == origin.npos ? "" : origin.substr(scheme + 3);
 }
 
+// Bytes that rows take for a byte of the request: their texts and their numbers.
+constexpr uint64_t kPerRowByte = 16;
+
+// Runs `answer` for a request to a model, and counts how it ends.
+template <class F>
+Response Counted(const Request& request, ServedModel& model, F answer) {
+  try {
+    if (!request.has_length)
+      throw HttpError(411, "the request needs Content-Length or Transfer-Encoding: chunked");
+    Response response = answer();
+    CountEnd(model.metrics(), RequestEnd::kSuccess);
+    model.metrics().request_seconds.Add(
+        std::chrono::duration<double>(Clock::now() - request.received).count());
+    return response;
+  } catch (const HttpError& error) {
+    CountEnd(model.metrics(), error.end());
+    throw;
+  } catch (...) {
+    CountEnd(model.metrics(), RequestEnd::kFailure);
+    throw;
+  }
+}
+
 }  // namespace
 
 Server::Server(Repository& repository, std::shared_ptr<MetricsTable> metrics,
@@ -172,6 +196,12 @@ Response Server::Route(Request& request) {
     if (first != "v2") ThrowNoRoute();
     RequireMethod(request, "GET");
     return ServerMetadata();
+  }
+  if (first == "v1" && path[1] == "predict" && path.size() == 3) {
+    if (!IsModelName(path[2])) ThrowNoRoute();
+    RequireMethod(request, "POST");
+    const std::shared_ptr<ServedModel> model = repository_.Find(path[2], "");
+    return Predict(request, *model);
   }
   if (first != "v2") ThrowNoRoute();
   if (path[1] == "health" && path.size() == 3) {
@@ -234,9 +264,7 @@ Response Server::ModelMetadata(const std::string& name, const std::string& versi
 }
 
 Response Server::Infer(Request& request, ServedModel& model) {
-  try {
-    if (!request.has_length)
-      throw HttpError(411, "the request needs Content-Length or Transfer-Encoding: chunked");
+  return Counted(request, model, [&] {
     const Clock::time_point deadline = DeadlineOf(request);
     BudgetShare memory(options_.memory.get());
     memory.Grow(TensorBytes(request, model.inputs()));
@@ -248,17 +276,19 @@ Response Server::Infer(Request& request, ServedModel& model) {
         InferResponse(infer, model.name(), model.version(), model.outputs(), results);
     response.queue_seconds = times.queue_seconds;
     response.run_seconds = times.run_seconds;
-    CountEnd(model.metrics(), RequestEnd::kSuccess);
-    model.metrics().request_seconds.Add(
-        std::chrono::duration<double>(Clock::now() - request.received).count());
     return response;
-  } catch (const HttpError& error) {
-    CountEnd(model.metrics(), error.end());
-    throw;
-  } catch (...) {
-    CountEnd(model.metrics(), RequestEnd::kFailure);
-    throw;
-  }
+  });
+}
+
+Response Server::Predict(const Request& request, ServedModel& model) {
+  return Counted(request, model, [&] {
+    const Clock::time_point deadline = DeadlineOf(request);
+    BudgetShare memory(options_.memory.get());
+    memory.Grow(request.body.size() * kPerRowByte);
+    return PredictRoute(
+        model.predictor(), request, model.max_batch(),
+        [&](std::vector<Tensor> feeds) { return model.Infer(std::move(feeds), deadline); });
+  });
 }
 
 // Any page that a browser on this machine shows can send a POST; the header Origin names the page.

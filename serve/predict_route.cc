@@ -1,0 +1,113 @@
+#include <coracle/framework/base/json_reader.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/serve/predict_route.h>
+#include <coracle/train/run/predict/row_json.h>
+#include <coracle/train/run/predict/row_source.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+
+namespace coracle::serve {
+namespace {
+
+struct Rows {
+  std::vector<DecodedRow> rows;
+  int64_t top = 1;
+  bool all_scores = false;
+};
+
+// "text/csv" for "Text/CSV; charset=utf-8".
+std::string TypeOf(const Request& request) {
+  std::string type = request.Header("content-type");
+  type = std::string(Trim(type.substr(0, type.find(';'))));
+  std::transform(type.begin(), type.end(), type.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return type;
+}
+
+Rows RowsOfJson(const PredictorCore& core, const std::string& body) {
+  Rows rows;
+  const JsonReader json(body, "the body");
+  if (json.Has("top")) rows.top = json.At("top").Integer(1);
+  if (json.Has("all_scores")) rows.all_scores = json.At("all_scores").Bool();
+  const std::vector<JsonReader> items = json.At("rows").Items();
+  for (size_t i = 0; i < items.size(); ++i) {
+    try {
+      rows.rows.push_back(core.Decode(RowOfJson(items[i])));
+    } catch (const Error& e) {
+      if (e.code() == ErrorCode::kDataLoss) throw;  // it names the row itself
+      throw e.WithPrefix(fmt::format("row {}", i));
+    }
+  }
+  if (rows.all_scores) rows.top = 0;
+  return rows;
+}
+
+Rows RowsOfCsv(const PredictorCore& core, const std::string& body) {
+  const ReadChunk read = [&body, at = size_t{0}](char* buffer, size_t size) mutable {
+    const size_t bytes = std::min(size, body.size() - at);
+    std::memcpy(buffer, body.data() + at, bytes);
+    at += bytes;
+    return bytes;
+  };
+  Rows rows;
+  const auto source = MakeCsvRows(core, read, {.name = "csv"});
+  SourceRow row;
+  while (source->Next(&row)) {
+    if (row.error) throw Error(*row.error);
+    rows.rows.push_back(std::move(*row.row));
+  }
+  return rows;
+}
+
+Rows ReadRows(const PredictorCore& core, const Request& request) {
+  const std::string type = TypeOf(request);
+  const bool picture = type.starts_with("image/");
+  if (core.config().picture.has_value() != picture)
+    throw HttpError(415, picture ? "the model reads no pictures"
+                                 : "the model reads a picture: Content-Type is image/png or such");
+  Rows rows;
+  if (picture) {
+    rows.rows.push_back(DecodePictureFile(core, request.body, "the picture"));
+    return rows;
+  }
+  const bool curl = type == "application/x-www-form-urlencoded";  // what `curl -d` says
+  if (type.empty() || type == "application/json" || curl) return RowsOfJson(core, request.body);
+  if (type == "text/csv") return RowsOfCsv(core, request.body);
+  if (type == "text/plain" && core.config().text) {
+    rows.rows.push_back(core.decoder().DecodeText(request.body));
+    return rows;
+  }
+  throw HttpError(415, fmt::format("Content-Type must be application/json, text/csv, image/... or, "
+                                   "for a model of texts, text/plain; got {}",
+                                   Quote(type, 80)));
+}
+
+}  // namespace
+
+Response PredictRoute(const PredictorCore& core, const Request& request, int64_t max_batch,
+                      const RunFeeds& run) {
+  try {
+    const Rows rows = ReadRows(core, request);
+    const size_t batch = static_cast<size_t>(std::max<int64_t>(max_batch, 1));
+    std::string answers;
+    for (size_t first = 0; first < rows.rows.size(); first += batch) {
+      const size_t count = std::min(batch, rows.rows.size() - first);
+      for (const auto& answer :
+           core.Run(std::span(rows.rows).subspan(first, count), rows.top, run)) {
+        if (!answers.empty()) answers += ",";
+        answers += AnswersToJson(answer, rows.all_scores);
+      }
+    }
+    Response response;
+    response.body = "{\"answers\":[" + answers + "]}";
+    return response;
+  } catch (const Error& e) {
+    if (e.code() == ErrorCode::kResourceExhausted) throw;
+    throw HttpError(400, e.message());
+  }
+}
+
+}  // namespace coracle::serve

@@ -1,0 +1,133 @@
+// POST /v1/predict: bodies of all types, with a model that adds up its inputs.
+
+#include <coracle/framework/base/error.h>
+#include <coracle/serve/predict_route.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace coracle::predict_route_test {
+using serve::HttpError;
+using serve::PredictRoute;
+using serve::Request;
+
+// The feed "x" of this shape, and fetches made of it by `run`.
+PredictorCore CoreOf(const std::string& preprocess, const Shape& shape, DType dtype,
+                     const std::vector<std::string>& fetches, RunFeeds run) {
+  InferenceModel model;
+  VarDesc& x = model.program.Root().Var("x");
+  x.SetMeta({.dtype = dtype, .shape = shape});
+  model.feed_names = {"x"};
+  model.fetch_names = fetches;
+  return PredictorCore(std::move(model), ParsePreprocess(preprocess, "p"), std::move(run));
+}
+
+constexpr const char* kCells =
+    "version: 1 csv { header: true cells: 3 column { name: 'a' number: 0 } "
+    "column { name: 'b' number: 1 scale: 10 } } input { column: 'data' var: 'x' } "
+    "output { var: 'sum' kind: NUMBER } output { var: 'scores' kind: CLASSES class: ['A', 'B'] }";
+
+struct Counts {
+  std::vector<int64_t> batches;
+};
+
+PredictorCore Cells(Counts* counts) {
+  return CoreOf(kCells, {-1, 2}, DType::kFloat32, {"scores", "sum"},
+                [counts](const std::vector<Tensor>& feeds) {
+                  const int64_t rows = feeds[0].shape()[0];
+                  counts->batches.push_back(rows);
+                  Tensor sum(DType::kFloat32, {rows, 1});
+                  for (int64_t i = 0; i < rows; ++i)
+                    sum.data<float>()[i] =
+                        feeds[0].data<float>()[2 * i] + feeds[0].data<float>()[2 * i + 1];
+                  return std::vector<Tensor>{feeds[0], sum};
+                });
+}
+
+std::string Answer(const PredictorCore& core, const std::string& type, const std::string& body) {
+  Request request;
+  if (!type.empty()) request.headers["content-type"] = type;
+  request.body = body;
+  return PredictRoute(core, request, 2).body;
+}
+
+std::string Refused(int status, const PredictorCore& core, const std::string& type,
+                    const std::string& body) {
+  try {
+    ADD_FAILURE() << "answered " << Answer(core, type, body);
+  } catch (const HttpError& e) {
+    EXPECT_EQ(e.status(), status) << e.what();
+    return e.what();
+  }
+  return "";
+}
+
+TEST(PredictRoute, Json) {
+  Counts counts;
+  const PredictorCore core = Cells(&counts);
+  EXPECT_EQ(Answer(core, "", R"({"rows": [{"a": 1, "b": "0.5", "c": null}]})"),
+            R"({"answers":[{"sum":6.0,"scores":"B","scores_score":5.0}]})");
+  EXPECT_EQ(Answer(core, "Application/JSON; charset=utf-8",
+                   R"({"rows": [{"a": 0.1, "b": 0}], "top": 2})"),
+            R"({"answers":[{"sum":0.1,"scores":"A","scores_score":0.1,"scores_top":)"
+            R"([{"class":"A","score":0.1},{"class":"B","score":0.0}]}]})");
+  EXPECT_EQ(Answer(core, "application/x-www-form-urlencoded", R"({"rows": []})"),
+            R"({"answers":[]})");
+  EXPECT_EQ(Refused(400, core, "", R"({"rows": [{"a": 1, "b": 2}, {"a": "x", "b": 1}]})"),
+            "row 1: column 'a': 'x' is not a number");
+  EXPECT_EQ(Refused(400, core, "", R"({"rows": [{"a": 1}]})"), "row 0: the column 'b' is missing");
+  Refused(400, core, "", "{");
+  Refused(400, core, "", "{}");
+  Refused(400, core, "", R"({"rows": [3]})");
+  Refused(400, core, "", R"({"rows": [{"a": {}, "b": 1}]})");
+  Refused(400, core, "", R"({"rows": [], "top": 0})");
+}
+
+TEST(PredictRoute, CsvInBatches) {
+  Counts counts;
+  const PredictorCore core = Cells(&counts);
+  EXPECT_EQ(
+      Answer(core, "text/csv", "b,a,more\n1,1,x\n2,2,y\n3,3,z\n"),
+      R"({"answers":[{"sum":11.0,"scores":"B","scores_score":10.0},)"
+      R"({"sum":22.0,"scores":"B","scores_score":20.0},{"sum":33.0,"scores":"B","scores_score":30.0}]})");
+  EXPECT_EQ(counts.batches, (std::vector<int64_t>{2, 1}));
+  EXPECT_EQ(Refused(400, core, "text/csv", "a,b\n1,2\n1,x\n"), "csv:3:3: 'x' is not a number");
+  EXPECT_EQ(Refused(400, core, "text/csv", "a,c\n1,2\n"),
+            "csv:1: the column 'b' is missing; there are a, c");
+  EXPECT_EQ(Refused(400, core, "text/csv", ""), "csv: the file is empty");
+}
+
+TEST(PredictRoute, OtherTypes) {
+  Counts counts;
+  const PredictorCore core = Cells(&counts);
+  Refused(415, core, "image/png", "x");
+  Refused(415, core, "text/plain", "x");
+  Refused(415, core, "application/octet-stream", "x");
+}
+
+TEST(PredictRoute, Pictures) {
+  const PredictorCore core = CoreOf(
+      "version: 1 picture { column: 'image' channels: 1 height: 1 width: 2 scale: 2 } "
+      "input { column: 'image' var: 'x' } output { var: 'y' }",
+      {-1, 1, 1, 2}, DType::kFloat32, {"y"},
+      [](const std::vector<Tensor>& feeds) { return feeds; });
+  EXPECT_EQ(Answer(core, "image/x-portable-graymap", std::string("P5 2 1 255\n\x03\x04", 13)),
+            R"({"answers":[{"y":[6.0,8.0]}]})");
+  Refused(400, core, "image/png", "no picture");
+  Refused(415, core, "application/json", R"({"rows": []})");
+}
+
+TEST(PredictRoute, Texts) {
+  const PredictorCore core = CoreOf(
+      "version: 1 text { column: 'text' character: ['a', 'b'] } "
+      "input { column: 'text' var: 'x' } output { var: 'y' kind: IDS class: ['a', 'b'] }",
+      {-1, -1}, DType::kInt64, {"y"}, [](const std::vector<Tensor>& feeds) { return feeds; });
+  EXPECT_EQ(Answer(core, "text/plain", "abba"), R"({"answers":[{"y":"abba"}]})");
+  EXPECT_EQ(Answer(core, "", R"({"rows": [{"text": "b"}, {"text": "aa"}]})"),
+            R"({"answers":[{"y":"b"},{"y":"aa"}]})");
+  EXPECT_EQ(Refused(400, core, "text/plain", "abc"),
+            "the character 'c' at byte 2 is not in the vocabulary");
+}
+
+}  // namespace coracle::predict_route_test
