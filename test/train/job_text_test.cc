@@ -132,9 +132,9 @@ TEST(JobText, ErrorsSayPositionAndNearestName) {
   ExpectContains(TextError("batch_size: many"), "j.pbtxt:1:13: ");
   ExpectContains(TextError("batch_size: 1 batch_size: 2"), "j.pbtxt:1:15: ");
   ExpectContains(TextError("train { digits {} idx {} }"), "j.pbtxt:1:19: ");
-  EXPECT_EQ(
-      TextError("\n train { }"),
-      "j.pbtxt:2:2: train has no data; give it one of digits, idx, csv, npz, text, lmdb, leveldb");
+  EXPECT_EQ(TextError("\n train { }"),
+            "j.pbtxt:2:2: train has no data; give it one of digits, idx, csv, npz, text, lmdb, "
+            "leveldb, pictures");
   EXPECT_EQ(TextError("train {\n idx { images: \"x\" } }"), "j.pbtxt:2:2: idx needs labels");
   EXPECT_EQ(TextError("train { csv { file: \"x\"\n delimiter: \"ab\" } }").substr(0, 12),
             "j.pbtxt:2:2:");
