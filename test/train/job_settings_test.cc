@@ -38,7 +38,8 @@ TEST(JobSettings, AGivenFieldTakesTheValue) {
 }
 
 TEST(JobSettings, ANewFieldIsAddedToItsMessage) {
-  EXPECT_EQ(With("optimizer.momentum.mu=0.8"), Replaced("momentum { ", "momentum { mu: 0.8  "));
+  EXPECT_EQ(With("optimizer.momentum.momentum=0.8"),
+            Replaced("momentum { ", "momentum { momentum: 0.8  "));
   EXPECT_EQ(With("batch_size=3"), std::string(kJob) + "batch_size: 3\n");
   EXPECT_EQ(With("train.digits.classes=[3, 8]"),
             Replaced("digits { ", "digits { classes: [3, 8]  "));
