@@ -35,10 +35,10 @@ void CheckNames(const JobConfig& config) {
   for (size_t i = 0; i < config.metrics.size(); ++i) {
     const MetricConfig& metric = config.metrics[i];
     const std::string where = config.Place(fmt::format("metric[{}]", i));
-    const bool scores = metric.kind == MetricKind::kAccuracy || metric.kind == MetricKind::kAuc;
-    if (scores == metric.label.empty()) {
+    const bool compares = ComparesScores(metric.kind) || ComparesNumbers(metric.kind);
+    if (compares == metric.label.empty()) {
       ThrowInvalid(fmt::format("{}: metric {} {} a label", where, Quote(metric.name),
-                               scores ? "needs" : "takes no"));
+                               compares ? "needs" : "takes no"));
     }
     if (!names.insert(metric.name).second)
       ThrowInvalid(fmt::format("{}: two values are shown as {}", where, Quote(metric.name)));

@@ -15,8 +15,8 @@ using Number = FieldNumber;
 
 constexpr double kMostSteps = 1'000'000;  // of fields that are multiplied, or size allocations
 
-bool ComparesScores(MetricKind kind) {
-  return kind == MetricKind::kAccuracy || kind == MetricKind::kAuc;
+bool HasAverage(MetricKind kind) {
+  return kind == MetricKind::kPrecision || kind == MetricKind::kRecall || kind == MetricKind::kF1;
 }
 
 // --- results ---
@@ -28,14 +28,24 @@ OneOf MetricKinds() {
            {"ACCURACY", MetricKind::kAccuracy,
             "share of rows whose label is among the k largest scores, var"},
            {"AUC", MetricKind::kAuc,
-            "exact area under the ROC curve of two classes: scores var, labels 0 and 1"}}};
+            "exact area under the ROC curve of two classes: scores var, labels 0 and 1"},
+           {"PRECISION", MetricKind::kPrecision,
+            "share of the rows answered as a class, by the largest score in var, that have its "
+            "label"},
+           {"RECALL", MetricKind::kRecall, "share of the rows of a class that are answered as it"},
+           {"F1", MetricKind::kF1, "harmonic mean of the two"},
+           {"R2", MetricKind::kR2, "1 - squared errors / squared deviations of the labels"},
+           {"MAE", MetricKind::kMae, "mean absolute error of the numbers var"},
+           {"RMSE", MetricKind::kRmse, "root of their mean squared error"}}};
 }
 
 void FinishMetric(MetricConfig& metric, const FieldPlaces& given) {
   const std::string kind = MetricKinds().values[static_cast<size_t>(metric.kind)].name;
-  const bool scores = ComparesScores(metric.kind);
-  if (scores && !given.Has("label")) given.Fail("kind", kind + " needs label");
-  if (!scores && given.Has("label")) given.Fail("label", "is not of the kind " + kind);
+  const bool compares = ComparesScores(metric.kind) || ComparesNumbers(metric.kind);
+  if (compares && !given.Has("label")) given.Fail("kind", kind + " needs label");
+  if (!compares && given.Has("label")) given.Fail("label", "is not of the kind " + kind);
+  if (given.Has("average") && !HasAverage(metric.kind))
+    given.Fail("average", "is not of the kind " + kind);
   if (given.Has("k") && metric.kind != MetricKind::kAccuracy)
     given.Fail("k", "is not of the kind " + kind);
   if (!given.Has("name")) metric.name = metric.var;
@@ -48,9 +58,17 @@ Fields<MetricConfig> MetricFields() {
       .Add("var", &O::var, "What is measured", kRequired, Example{"var: \"error\""})
       .Add("name", &O::name, "As printed; default: var", Example{"name: \"error\""})
       .Add("kind", &O::kind, "What is computed", Number{40}, MetricKinds())
-      .Add("label", &O::label, "Of ACCURACY and AUC: one integer per row",
+      .Add("label", &O::label,
+           "Of kinds from ACCURACY to F1: one integer per row; of R2, MAE and RMSE: one number",
            Example{"kind: ACCURACY label: \"label\""})
       .Add("k", &O::k, "Of ACCURACY", RangeFrom(1), Example{"kind: ACCURACY label: \"label\" k: 5"})
+      .Add("average", &O::average, "Of PRECISION, RECALL and F1",
+           OneOf{"MetricConfig.Average",
+                 {{"MACRO", MetricAverage::kMacro, "the mean over classes with labels or answers"},
+                  {"MICRO", MetricAverage::kMicro, "of the counts of all classes together"},
+                  {"WEIGHTED", MetricAverage::kWeighted,
+                   "the mean over classes, weighted by their rows"}}},
+           Example{"kind: F1 label: \"label\" average: WEIGHTED"})
       .Rule(FinishMetric);
 }
 
@@ -62,7 +80,7 @@ Fields<WatchConfig> WatchFields() {
       .Add("goal", &O::goal, "Which values are better",
            OneOf{"Goal",
                  {{"AUTO", WatchGoal::kAuto,
-                   "MAXIMIZE for metrics of the kinds ACCURACY and AUC and those called so, else "
+                   "MAXIMIZE for metrics of the kinds ACCURACY to R2 and those called so, else "
                    "MINIMIZE"},
                   {"MINIMIZE", WatchGoal::kMinimize},
                   {"MAXIMIZE", WatchGoal::kMaximize}}})
@@ -503,6 +521,14 @@ Fields<JobConfig> MakeJobFields() {
 
 }  // namespace
 
+bool internal::ComparesScores(MetricKind kind) {
+  return kind == MetricKind::kAccuracy || kind == MetricKind::kAuc || HasAverage(kind);
+}
+
+bool internal::ComparesNumbers(MetricKind kind) {
+  return kind == MetricKind::kR2 || kind == MetricKind::kMae || kind == MetricKind::kRmse;
+}
+
 const Fields<JobConfig>& internal::JobFields() {
   static const Fields<JobConfig> table = MakeJobFields();
   return table;
@@ -513,7 +539,7 @@ WatchGoal GoalOf(const JobConfig& config, const WatchConfig& watch) {
   const std::string name = watch.metric.substr(watch.metric.find('/') + 1);
   bool rises = name == "accuracy" || name == "acc" || name == "auc";
   for (const MetricConfig& metric : config.metrics)
-    rises |= metric.name == name && ComparesScores(metric.kind);
+    rises |= metric.name == name && (ComparesScores(metric.kind) || metric.kind == MetricKind::kR2);
   return rises ? WatchGoal::kMaximize : WatchGoal::kMinimize;
 }
 

@@ -9,4 +9,8 @@ namespace coracle::inline internal {
 
 const Fields<JobConfig>& JobFields();
 
+// Whether the kind compares scores with integer labels, or numbers with real labels.
+bool ComparesScores(MetricKind kind);
+bool ComparesNumbers(MetricKind kind);
+
 }  // namespace coracle::inline internal

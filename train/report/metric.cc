@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/train/report/label_metrics.h>
 #include <coracle/train/report/metric.h>
 #include <fmt/format.h>
 
@@ -60,42 +61,16 @@ class Mean : public MetricSum {
   double sum_ = 0, weight_ = 0;
 };
 
-// Labels as int64 and scores with matching shapes.
-struct Scored {
-  Tensor scores, labels;
-  int64_t rows, classes;
-
-  Scored(const Tensor& value, const Tensor& label, const MetricConfig& config)
-      : scores(value.Cast(DType::kFloat64)), labels(label.Cast(DType::kInt64)) {
-    rows = labels.numel();
-    classes = rows > 0 ? scores.numel() / rows : 1;
-    if (IsFloating(value.dtype()) && !IsFloating(label.dtype()) && !IsComplex(label.dtype()) &&
-        classes > 0 && rows * classes == scores.numel()) {
-      return;
-    }
-    ThrowInvalid(fmt::format(
-        "metric {}: the scores {} are {} and the labels {} {}: there must be one integer per row",
-        Quote(config.name), Quote(config.var), value.ToString(), Quote(config.label),
-        label.ToString()));
-  }
-
-  [[noreturn]] void ThrowLabel(int64_t row, int64_t wanted, const MetricConfig& config) const {
-    throw Error(ErrorCode::kOutOfRange,
-                fmt::format("metric {}: {}[{}] is {}, which must lie in [0, {})",
-                            Quote(config.name), config.label, row, wanted, classes));
-  }
-};
-
 class Accuracy : public Mean {
  public:
   using Mean::Mean;
   void Add(const Tensor& value, const Tensor& label, int64_t) override {
-    const Scored all(value, label, config());
+    const LabelledScores all(value, label, config());
     int64_t right = 0;
     const double* row = all.scores.data<double>();
     for (int64_t r = 0; r < all.rows; ++r, row += all.classes) {
       const int64_t wanted = all.labels.data<int64_t>()[r];
-      if (wanted >= all.classes) all.ThrowLabel(r, wanted, config());
+      if (wanted >= all.classes) LabelledScores::ThrowLabel(r, wanted, all.classes, config());
       right += wanted >= 0 && IsAmongBest(row, all.classes, wanted);
     }
     Weigh(static_cast<double>(right), all.rows);
@@ -119,7 +94,7 @@ class Auc : public MetricSum {
 
   // Takes one score per row, or two: for class 0 and for class 1.
   void Add(const Tensor& value, const Tensor& label, int64_t) override {
-    const Scored all(value, label, config_);
+    const LabelledScores all(value, label, config_);
     if (all.classes > 2) {
       ThrowInvalid(fmt::format("metric {}: auc is of two classes; the scores {} are {}",
                                Quote(config_.name), Quote(config_.var), value.ToString()));
@@ -201,8 +176,9 @@ std::unique_ptr<MetricSum> MakeMetricSum(const MetricConfig& config) {
       return std::make_unique<Accuracy>(config);
     case MetricKind::kAuc:
       return std::make_unique<Auc>(config);
+    default:
+      return MakeLabelMetric(config);
   }
-  throw InternalError("a metric of an unknown kind");
 }
 
 MetricSums::MetricSums(const std::string& loss, const std::vector<MetricConfig>& metrics) {

@@ -3,6 +3,7 @@
 #include <coracle/inspect/mistakes.h>
 #include <coracle/operators/operators.h>
 #include <coracle/optimizer/optimizer.h>
+#include <coracle/train/job/job_fields.h>
 #include <coracle/train/job/names.h>
 #include <coracle/train/log/format.h>
 #include <coracle/train/run/feeder.h>
@@ -81,8 +82,11 @@ void CheckScores(const JobConfig& config, size_t index, const BlockDesc& root) {
   const auto fail = [&](const std::string& what) {
     ThrowInvalid(fmt::format("{}: metric {}: {}", place, Quote(metric.name), what));
   };
+  const bool numbers = ComparesNumbers(metric.kind);
   if (!IsFloating(scores->dtype()))
-    fail(fmt::format("the scores {} are {}", Quote(metric.var), scores->meta().ToString()));
+    fail(fmt::format("the {} {} are {}", numbers ? "numbers" : "scores", Quote(metric.var),
+                     scores->meta().ToString()));
+  if (numbers) return;
   if (IsFloating(label->dtype()) || IsComplex(label->dtype())) {
     fail(fmt::format("the labels {} are {}, but must be integers", Quote(metric.label),
                      label->meta().ToString()));

@@ -1,0 +1,150 @@
+// `coracle report` as a user runs it.
+
+#include <coracle/framework/base/json_reader.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/test/test_data.h>
+#include <coracle/test/tools/cli.h>
+
+#include <cmath>
+
+namespace coracle::report_cli_test {
+
+constexpr const char* kIris = R"(
+name: "iris" model_text: "data { name: 'x' shape: [-1, 2] } data { name: 'y' shape: [-1, 1] dtype: INT64 } "
+  "layer { fc { input: 'x' size: 3 output: 'z' } } layer { softmax { input: 'z' output: 'prob' } } "
+  "layer { softmax_with_cross_entropy { logits: 'z' label: 'y' output: 'c' } } "
+  "layer { mean { input: 'c' output: 'loss' } }"
+train { csv { file: "rows.csv" header: true label: "kind" label_kind: CLASS class: ["a", "b", "<c>"] } }
+test { csv { file: "rows.csv" header: true label: "kind" label_kind: CLASS class: ["a", "b", "<c>"] } }
+bind { column: "data" var: "x" } bind { column: "label" var: "y" }
+metric { var: "prob" name: "f1" kind: F1 label: "y" }
+metric { var: "prob" name: "top2" kind: ACCURACY label: "y" k: 2 }
+optimizer { sgd { learning_rate: 0.1 } } batch_size: 2 epochs: 3
+deploy { input: "x" output: "prob" } output_dir: "iris"
+)";
+constexpr const char* kRows = "p,kind,q\n1,a,2\n2,b,1\n0,<c>,3\n1.5,a,1\n3,b,0\n";
+
+class ReportCli : public Cli {
+ protected:
+  JsonReader Report(const std::string& command) {
+    Expect(command + " -o report.json", 0, {"report.json"});
+    return JsonReader(ReadFile(Path("report.json")), "report.json");
+  }
+};
+
+TEST_F(ReportCli, Classes) {
+  WriteFileAtomic(Path("job.pbtxt"), kIris);
+  WriteFileAtomic(Path("rows.csv"), kRows);
+  const std::string trained = Shell("cd " + dir_ + " && coracle train job.pbtxt").text;
+  ASSERT_NE(trained.find("final:"), std::string::npos) << trained;
+  const JsonReader json = Report("coracle report iris --data=rows.csv --worst=2 --top=2");
+  EXPECT_EQ(json.At("rows").Integer(0), 5);
+  EXPECT_EQ(json.At("worst").Items().size(), 2u);
+  EXPECT_EQ(json.At("columns").Items()[1].Text(), "q");
+  EXPECT_EQ(json.At("worst").Items()[0].At("cells").Items().size(), 2u);
+  const JsonReader scores = json.At("scores");
+  EXPECT_EQ(scores.At("classes").Items()[2].At("name").Text(), "<c>");
+  // The job measured the same on the same rows.
+  const auto measured = [&](const std::string& name) {
+    const size_t at = trained.rfind(" " + name + "=");
+    return at == trained.npos ? NAN : std::strtod(trained.c_str() + at + name.size() + 2, nullptr);
+  };
+  EXPECT_NEAR(scores.At("macro").At("f1").Number(), measured("f1"), 1e-4);
+  EXPECT_NEAR(scores.At("top_k").Number(), measured("top2"), 1e-4);
+  Expect("coracle report iris --data=rows.csv", 0,
+         {"confusion matrix", "2: <c>", "macro average", "worst rows", "rows.csv:"});
+  Expect("coracle report iris/model.pdmodel --data=rows.csv -o report.html", 0, {"report.html"});
+  const std::string page = ReadFile(Path("report.html"));
+  EXPECT_NE(page.find("2: &#60;c&#62;"), std::string::npos);
+  EXPECT_NE(page.find("<h2>Calibration</h2>"), std::string::npos);
+  Expect("coracle report iris --data=rows.csv -o report.txt && cat report.txt", 0, {"Brier score"});
+  // Another column has the label, of classes' names or numbers.
+  WriteFileAtomic(Path("other.csv"), "q,truth,p\n2,a,1\n1,1,2\n");
+  EXPECT_EQ(Report("coracle report iris --data=other.csv --label=truth").At("rows").Integer(0), 2);
+  WriteFileAtomic(Path("rows.jsonl"), "{\"p\": 1, \"q\": 2, \"kind\": \"b\"}\n");
+  EXPECT_EQ(Report("coracle report iris --data=rows.jsonl --label=kind").At("rows").Integer(0), 1);
+}
+
+TEST_F(ReportCli, RefusesBadLabels) {
+  WriteFileAtomic(Path("job.pbtxt"), kIris);
+  WriteFileAtomic(Path("rows.csv"), kRows);
+  Expect("coracle train job.pbtxt", 0, {});
+  const auto refused = [&](const std::string& rows, const std::string& error) {
+    WriteFileAtomic(Path("bad.csv"), rows);
+    Expect("coracle report iris --data=bad.csv", 1, {error});
+  };
+  refused("p,kind,q\n1,d,2\n", "bad.csv:2: the label 'd' is not one of the classes");
+  refused("p,kind,q\n1,7,2\n", "bad.csv:2: the label is 7, which must lie in [0, 3)");
+  refused("p,q\n1,2\n", "bad.csv:2: the label is missing");
+  refused("p,kind,q\n1,,2\n", "bad.csv:2: the label is missing");
+  refused("p,kind,q\n", "there are no rows to measure");
+  refused("p,kind,q\nx,a,2\n", "bad.csv:2:1: 'x' is not a number");
+  Expect("coracle report iris", 2, {"needs --data=ROWS"});
+  Expect("coracle report iris --data=rows.csv --out=report.pdf", 2, {"--out"});
+  Expect("coracle report iris --data=rows.csv --top=0", 2, {"--top must be at least 1"});
+  Expect("coracle report iris --data=rows.csv --label=kin", 1, {"the column 'kin' is missing"});
+  WriteFileAtomic(Path("rows.jsonl"), "{\"p\": 1, \"q\": 2, \"kind\": \"b\"}\n");
+  Expect("coracle report iris --data=rows.jsonl", 2, {"--label=COLUMN"});
+}
+
+TEST_F(ReportCli, Numbers) {
+  WriteFileAtomic(Path("job.pbtxt"), R"(
+name: "town" model_text: "data { name: 'x' shape: [-1, 2] } data { name: 'y' shape: [-1, 1] } "
+  "layer { fc { input: 'x' size: 1 output: 'z' } } "
+  "layer { scale { input: 'y' scale: 0.01 output: 't' } } "
+  "layer { square_error_cost { input: 'z' label: 't' output: 'c' } } layer { mean { input: 'c' output: 'loss' } }"
+train { csv { file: "town.csv" header: true label: "price" label_kind: REAL } }
+test { csv { file: "town.csv" header: true label: "price" label_kind: REAL } }
+bind { column: "data" var: "x" } bind { column: "label" var: "y" }
+metric { var: "z" name: "mae" kind: MAE label: "t" }
+metric { var: "z" name: "r2" kind: R2 label: "t" }
+optimizer { sgd { learning_rate: 0.001 } } batch_size: 2 epochs: 2
+deploy { input: "x" output: "z" } output_dir: "town"
+)");
+  WriteFileAtomic(Path("town.csv"), "age,price,rooms\n4,300,3\n5,200,2\n6,250,4\n");
+  const std::string trained = Shell("cd " + dir_ + " && coracle train job.pbtxt").text;
+  const JsonReader numbers = Report("coracle report town --data=town.csv").At("numbers");
+  const auto measured = [&](const std::string& name) {
+    const size_t at = trained.rfind(" " + name + "=");
+    return at == trained.npos ? NAN : std::strtod(trained.c_str() + at + name.size() + 2, nullptr);
+  };
+  // The job's labels are scaled by 0.01.
+  const double mae = numbers.At("mae").Number(), r2 = numbers.At("r2").Number();
+  EXPECT_NEAR(mae, 100 * measured("mae"), 1e-3 * mae) << trained;
+  EXPECT_NEAR(r2, measured("r2"), 1e-3 * std::abs(r2)) << trained;
+  Expect("coracle report town --data=town.csv", 0, {"RMSE", "town.csv:2", "residual"});
+  Expect("coracle report town --data=town.csv -o a.html && grep -c Residuals a.html", 0, {"1"});
+}
+
+TEST_F(ReportCli, Pictures) {
+  WriteFileAtomic(Path("job.pbtxt"), R"(
+name: "d" model_text: "data { name: 'x' shape: [-1, 784] } data { name: 'label' shape: [-1, 1] dtype: INT64 } "
+  "layer { fc { input: 'x' size: 10 output: 'logits' } } "
+  "layer { softmax_with_cross_entropy { logits: 'logits' label: 'label' output: 'ce' } } "
+  "layer { mean { input: 'ce' output: 'loss' } }"
+train { digits { count: 100 } } bind { column: "image" var: "x" }
+optimizer { sgd { learning_rate: 0.1 } } batch_size: 50 epochs: 1
+deploy { input: "x" output: "logits" } output_dir: "d"
+)");
+  Expect("coracle train job.pbtxt", 0, {});
+  for (const int label : {3, 7}) {
+    std::filesystem::create_directories(Path("pictures/" + std::to_string(label)));
+    for (int i = 0; i < 3; ++i) {
+      WriteFileAtomic(Path("pictures/" + std::to_string(label) + "/" + std::to_string(i) + ".npy"),
+                      SerializeNpy(Tensor::Full<uint8_t>({28, 28}, static_cast<uint8_t>(40 * i))));
+    }
+  }
+  const JsonReader json = Report("coracle report d --data=pictures");
+  EXPECT_EQ(json.At("rows").Integer(0), 6);
+  // Logits are no probabilities.
+  EXPECT_EQ(json.At("scores").At("log_loss").Text(), "nan");
+  EXPECT_TRUE(json.At("scores").Has("no_probabilities"));
+  Expect("coracle report d --data=pictures -o a.html && grep -c 'data:image/png' a.html", 0, {"6"});
+  std::filesystem::create_directories(Path("pictures/eleven"));
+  Expect("coracle report d --data=pictures", 1, {"eleven"});
+  std::filesystem::create_directories(Path("empty"));
+  Expect("coracle report d --data=empty", 1, {"has no folders of pictures"});
+  Expect("coracle report d --data=job.pbtxt", 2, {"--data is a directory"});
+}
+
+}  // namespace coracle::report_cli_test

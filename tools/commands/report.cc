@@ -1,0 +1,79 @@
+#include <coracle/framework/base/file.h>
+#include <coracle/tools/command_limits.h>
+#include <coracle/tools/commands.h>
+#include <coracle/tools/flags.h>
+#include <coracle/tools/process_ranks.h>
+#include <coracle/tools/program_input.h>
+#include <coracle/tools/report_rows.h>
+#include <fmt/format.h>
+
+namespace coracle::tools {
+namespace {
+
+struct ReportFlags {
+  std::string data = {};
+  std::string label = {};
+  std::string out = {};
+  int64_t top = 5;
+  int64_t worst = 10;
+  CompileFlags compile = {};
+};
+
+Fields<ReportFlags> ReportFields() {
+  using O = ReportFlags;
+  return Fields<O>("")
+      .Add("data", &O::data,
+           "labelled rows as `coracle predict` takes them: a csv, jsonl or text `FILE`, or a "
+           "directory that has a folder of pictures for each class")
+      .Add("label", &O::label,
+           "`COLUMN` of --data that has the label; default: that of the training data")
+      .Add("out", &O::out,
+           "`FILE` for the report: .html (a page with drawings), .json or .txt; default: text on "
+           "standard output")
+      .Add("top", &O::top, "the `K` of the top-K accuracy")
+      .Add("worst", &O::worst, "the `NUMBER` of worst rows to show")
+      .Inline(&O::compile, CompileFields());
+}
+
+void CheckFlags(const ReportFlags& flags) {
+  if (flags.data.empty()) throw UsageError("needs --data=ROWS, with a label in each row");
+  if (flags.top < 1) throw UsageError(fmt::format("--top must be at least 1, got {}", flags.top));
+  if (flags.worst < 0 || flags.worst > 10000)
+    throw UsageError(fmt::format("--worst lies between 0 and 10000, got {}", flags.worst));
+  if (!flags.out.empty() && flags.out != "-")
+    RequireEnding("--out", flags.out, {".html", ".json", ".txt"});
+}
+
+int RunReport(const Args& args, const ReportFlags& flags) {
+  RequireArgs(args, 1, 1, "MODEL");
+  CheckFlags(flags);
+  RequireOneProcess("report", "one process measures all rows");
+  const CommandLimits limits(flags.compile.limits, CommandLimits::Time::kRuns);
+  ReportRequest request{args[0],   flags.data,  flags.label,
+                        flags.top, flags.worst, CompileOptionsOf(flags.compile)};
+  const QualityReport report = ReportOnRows(request);
+  if (flags.out.empty() || flags.out == "-") {
+    Print(ReportText(report));
+    return 0;
+  }
+  WriteFileAtomic(flags.out, flags.out.ends_with(".html")   ? ReportPage(report)
+                             : flags.out.ends_with(".json") ? ReportJson(report)
+                                                            : ReportText(report));
+  Print(Shown(flags.out) + "\n");
+  return 0;
+}
+
+}  // namespace
+
+Command ReportCommand() {
+  return MakeCommand(
+      {"report", "measures a model on labelled rows: by class, curves, the worst rows",
+       "report MODEL --data=ROWS [-o FILE.html|FILE.json|FILE.txt] [--label=COLUMN]\n"
+       "               [--top=K] [--worst=N] [FLAGS]",
+       "  coracle report output/iris --data=iris.csv\n"
+       "  coracle report output/housing --data=rows.csv -o report.html\n"
+       "  coracle report output/digits_lenet --data=pictures/ -o report.html --worst=30\n"},
+      ReportFields(), RunReport);
+}
+
+}  // namespace coracle::tools
