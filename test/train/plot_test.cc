@@ -51,6 +51,28 @@ TEST(Plot, APanelForEachValueALineForEachSet) {
       << PlotSvg({one});
 }
 
+// With several runs, a run has one colour in all panels, and further test sets are dashed.
+TEST(Plot, EachRunHasAColor) {
+  PlotRun a = MakeRun("a"), b = MakeRun("b");
+  b.series.push_back({"other/loss", {{250, 0.7}, {500, 0.6}}});
+  const std::string svg = PlotSvg({a, b});
+  // Three lines of a and four of b, each with its entry in a legend and marks of its points: a has
+  // 2 of test loss and 2 of the rate (50 points of training are not marked), b has 2 more.
+  EXPECT_EQ(Count(svg, "stroke=\"#0072b2\""), 6u);
+  EXPECT_EQ(Count(svg, "stroke=\"#d55e00\""), 8u);
+  EXPECT_EQ(Count(svg, "fill=\"#0072b2\""), 4u);
+  EXPECT_EQ(Count(svg, "fill=\"#d55e00\""), 6u);
+  EXPECT_EQ(Count(svg, "stroke-dasharray"), 2u);  // the line and its legend
+}
+
+TEST(Plot, LabelsOfWideLogarithmicAxesHaveRoom) {
+  const PlotRun run = {"r", {{"train/loss", {{1, 1e-250}, {2, 1e250}}}}};
+  const std::string svg = PlotSvg({run}, true);
+  const size_t labels = Count(svg, "text-anchor=\"end\" class=\"tick\"");
+  EXPECT_GE(labels, 5u);
+  EXPECT_LE(labels, 16u);
+}
+
 // Names are in rows below the panel, where they hide nothing; a panel's only line has no name if it
 // equals the panel's name.
 TEST(Plot, LegendIsBelowThePanel) {

@@ -64,6 +64,7 @@ struct Line {
   std::string label;  // "run test", or "test" when there is one run
   const char* color;
   bool train;
+  bool dashed;  // one of further test sets, whose first one has the same colour
   std::vector<std::pair<int64_t, double>> points;
 };
 
@@ -80,11 +81,41 @@ std::pair<std::string, std::string> SetAndValue(const std::string& series) {
   return {series.substr(0, slash), series.substr(slash + 1)};
 }
 
+// Chooses colours: for each set of a single run, and for each run if there are several.
+class LineColors {
+ public:
+  explicit LineColors(bool by_run) : by_run_(by_run) {}
+  void NextRun() {
+    if (by_run_) ++next_;
+    sets_.clear();
+  }
+  // A line without points.
+  Line For(const std::string& set, const std::string& label) {
+    const bool train = set == "train" || set.empty();
+    const auto [place, added] = sets_.try_emplace(set, train ? 0 : TestsIn(sets_));
+    if (by_run_)
+      return {label, kColors[(next_ - 1) % kColors.size()], train, place->second > 0, {}};
+    const char*& chosen = colors_[set];
+    if (!chosen) chosen = kColors[next_++ % kColors.size()];
+    return {label, chosen, train, false, {}};
+  }
+
+ private:
+  static size_t TestsIn(const std::map<std::string, size_t>& sets) {
+    return sets.size() - sets.count("train") - sets.count("");
+  }
+
+  const bool by_run_;
+  size_t next_ = 0;
+  std::map<std::string, const char*> colors_;  // by set, of a single run
+  std::map<std::string, size_t> sets_;         // of this run: the number among its test sets
+};
+
 std::vector<Panel> MakePanels(const std::vector<PlotRun>& runs) {
   std::vector<Panel> panels;
-  size_t color = 0;
+  LineColors colors(runs.size() > 1);
   for (const PlotRun& run : runs) {
-    std::map<std::string, const char*> colors;  // by set
+    colors.NextRun();
     for (const LogSeries& series : run.series) {
       const bool finite = std::any_of(series.points.begin(), series.points.end(),
                                       [](const auto& p) { return std::isfinite(p.second); });
@@ -93,11 +124,10 @@ std::vector<Panel> MakePanels(const std::vector<PlotRun>& runs) {
       auto panel = std::find_if(panels.begin(), panels.end(),
                                 [&v = value](const Panel& p) { return p.title == v; });
       if (panel == panels.end()) panel = panels.insert(panel, {value, {}});
-      const char*& chosen = colors[set];
-      if (!chosen) chosen = kColors[color++ % kColors.size()];
       const std::string label = runs.size() == 1 ? (set.empty() ? value : set)
                                                  : run.name + (set.empty() ? "" : " " + set);
-      panel->lines.push_back({label, chosen, set == "train" || set.empty(), series.points});
+      panel->lines.push_back(colors.For(set, label));
+      panel->lines.back().points = series.points;
     }
   }
   if (panels.empty()) ThrowInvalid("there is nothing to draw: the logs hold no values");
@@ -157,15 +187,18 @@ std::string Number(double v) {
   return fmt::format("{:.6g}", v);
 }
 
-// Powers of ten around [low, high], with 2 and 5 times these powers if there is room.
+// Powers of ten around [low, high], with 2 and 5 times these powers if there is room, and without
+// some of them if there is none for their labels.
 std::vector<double> LogTicks(double low, double high) {
+  constexpr int kMostLabels = 12;
   std::vector<double> ticks;
   const int first = static_cast<int>(std::floor(std::log10(low)));
   const int last = static_cast<int>(std::ceil(std::log10(high)));
-  for (int e = first; e <= last; ++e) {
+  const int stride = 1 + (last - first) / kMostLabels;
+  for (int e = first; e < last + stride; e += stride) {
     for (double m : {1.0, 2.0, 5.0}) {
       const double tick = m * std::pow(10.0, e);
-      if (m == 1.0 || last - first <= 2) ticks.push_back(tick);
+      if ((m == 1.0 || last - first <= 2) && std::isfinite(tick)) ticks.push_back(tick);
     }
   }
   while (ticks.size() > 2 && ticks[1] <= low) ticks.erase(ticks.begin());
@@ -237,6 +270,10 @@ class Drawing {
         x2, y2);
   }
 
+  static const char* Dashes(const Line& line) {
+    return line.dashed ? " stroke-dasharray=\"5 3\"" : "";
+  }
+
   void Draw(const Line& line) {
     const size_t stride = std::max<size_t>(1, line.points.size() / kMaxPoints);
     std::string path;
@@ -256,8 +293,9 @@ class Drawing {
     }
     svg_ += fmt::format(
         "<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"{}\" stroke-opacity=\"{}\" "
-        "stroke-linejoin=\"round\"><title>{}</title></path>\n",
-        path, line.color, line.train ? 1.3 : 2.2, line.train ? 0.75 : 1, Escaped(line.label));
+        "stroke-linejoin=\"round\"{}><title>{}</title></path>\n",
+        path, line.color, line.train ? 1.3 : 2.2, line.train ? 0.75 : 1, Dashes(line),
+        Escaped(line.label));
     if (drawn > 40) return;  // marks points only if there are few
     for (const auto& [step, value] : line.points) {
       if (!std::isfinite(value)) continue;
@@ -277,8 +315,8 @@ class Drawing {
       const double y = y_ + kPanelHeight + kLegendRow * entries[i].row + 8;
       svg_ += fmt::format(
           "<line x1=\"{:.1f}\" y1=\"{:.1f}\" x2=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"{}\" "
-          "stroke-width=\"{}\"/>\n",
-          x, y - 4, x + 18, y - 4, line.color, line.train ? 1.3 : 2.6);
+          "stroke-width=\"{}\"{}/>\n",
+          x, y - 4, x + 18, y - 4, line.color, line.train ? 1.3 : 2.6, Dashes(line));
       Text(x + 23, y, "start", "tick", entries[i].label);
     }
   }
