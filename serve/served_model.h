@@ -54,8 +54,8 @@ class ServedModel {
   bool joins_rows() const { return has_rows_ && options_.max_batch > 1; }
   ModelMetrics& metrics() const { return *metrics_; }
   int64_t max_batch() const { return options_.max_batch; }
-  // Answers raw rows. Throws HttpError with status 400 for a model without a description of its
-  // preprocessing.
+  // Answers raw rows. Throws HttpError with status 400 if the preprocessing of the model is
+  // not known.
   const PredictorCore& predictor() const;
 
   // Waits for the result, until the deadline or the time limit of requests, whichever is earlier;
