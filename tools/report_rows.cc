@@ -160,16 +160,16 @@ void AddAnswers(const PredictorCore& core, const LabelReader& reader, std::vecto
   rows->clear();
 }
 
-void CheckOutput(const OutputMeaning& output, bool real) {
-  const bool scores = output.kind == OutputKind::kClasses && !real;
+}  // namespace
+
+void CheckReportedOutput(const OutputMeaning& output, bool real_labels) {
+  const bool scores = output.kind == OutputKind::kClasses && !real_labels;
   if (scores || output.kind == OutputKind::kNumber) return;
   ThrowInvalid(
       fmt::format("the labels cannot be compared with the output {}: it must be a score "
                   "for each class, or one number",
                   Quote(output.var)));
 }
-
-}  // namespace
 
 std::string ReportCollector::ClassName(int64_t index) const {
   if (index < 0) return "-";
@@ -274,7 +274,7 @@ QualityReport ReportOnRows(const ReportRequest& request) {
   const PredictorCore& core = predictor.core();
   const LabelReader reader = ReaderOf(core);
   OutputMeaning output = core.outputs().at(0);
-  CheckOutput(output, reader.real);
+  CheckReportedOutput(output, reader.real);
   output.classes = reader.classes;
   QualityReport report;
   report.model = request.model;

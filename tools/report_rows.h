@@ -15,7 +15,8 @@ namespace coracle::tools {
 
 struct ReportRequest {
   std::string model = {};
-  std::string data = {};   // rows as for `coracle predict`, or a directory of folders of pictures
+  std::string data = {};  // rows as for `coracle predict`, or a directory of folders of pictures
+  std::string job = {}, data_dir = {}, test_set = {};  // instead of `data`: a test set of a job
   std::string label = {};  // the column of the label; "": that of the training data
   int64_t top = 5;         // k of the top-k accuracy, at most the number of classes
   int64_t worst = 10;      // number of rows to show
@@ -50,7 +51,12 @@ class ReportCollector {
   std::vector<std::pair<double, ReportedRow>> kept_;  // a superset of the worst rows
 };
 
+// Refuses outputs that cannot be compared with labels: neither scores nor one number.
+void CheckReportedOutput(const OutputMeaning& output, bool real_labels);
+
 // Throws the first bad row's error; UsageError for data that the model does not read.
 QualityReport ReportOnRows(const ReportRequest& request);
+// The same for a test set of request.job.
+QualityReport ReportOnTestSet(const ReportRequest& request);
 
 }  // namespace coracle::tools

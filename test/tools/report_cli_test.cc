@@ -58,6 +58,11 @@ TEST_F(ReportCli, Classes) {
   EXPECT_NE(page.find("2: &#60;c&#62;"), std::string::npos);
   EXPECT_NE(page.find("<h2>Calibration</h2>"), std::string::npos);
   Expect("coracle report iris --data=rows.csv -o report.txt && cat report.txt", 0, {"Brier score"});
+  const JsonReader of_job = Report("coracle report iris --job=job.pbtxt --top=2");
+  EXPECT_EQ(of_job.At("scores").At("log_loss").Number(), scores.At("log_loss").Number());
+  EXPECT_EQ(of_job.At("scores").At("classes").Items()[2].At("name").Text(), "<c>");
+  Expect("coracle report iris --job=job.pbtxt --test_set=valid", 1, {"no test set 'valid'"});
+  Expect("coracle report iris --job=job.pbtxt --data=rows.csv", 2, {"or --job=JOB.pbtxt"});
   // Another column has the label, of classes' names or numbers.
   WriteFileAtomic(Path("other.csv"), "q,truth,p\n2,a,1\n1,1,2\n");
   EXPECT_EQ(Report("coracle report iris --data=other.csv --label=truth").At("rows").Integer(0), 2);
@@ -112,6 +117,9 @@ deploy { input: "x" output: "z" } output_dir: "town"
   const double mae = numbers.At("mae").Number(), r2 = numbers.At("r2").Number();
   EXPECT_NEAR(mae, 100 * measured("mae"), 1e-3 * mae) << trained;
   EXPECT_NEAR(r2, measured("r2"), 1e-3 * std::abs(r2)) << trained;
+  const JsonReader of_job = Report("coracle report town --job=job.pbtxt").At("numbers");
+  EXPECT_NEAR(of_job.At("mae").Number(), mae, 1e-4 * mae);
+  EXPECT_NEAR(of_job.At("r2").Number(), r2, 1e-4 * std::abs(r2));
   Expect("coracle report town --data=town.csv", 0, {"RMSE", "town.csv:2", "residual"});
   Expect("coracle report town --data=town.csv -o a.html && grep -c Residuals a.html", 0, {"1"});
 }

@@ -13,6 +13,9 @@ namespace {
 struct ReportFlags {
   std::string data = {};
   std::string label = {};
+  std::string job = {};
+  std::string test_set = {};
+  std::string data_dir = {};
   std::string out = {};
   int64_t top = 5;
   int64_t worst = 10;
@@ -27,6 +30,10 @@ Fields<ReportFlags> ReportFields() {
            "directory that has a folder of pictures for each class")
       .Add("label", &O::label,
            "`COLUMN` of --data that has the label; default: that of the training data")
+      .Add("job", &O::job, "instead of --data: the test set of a job `JOB.pbtxt`")
+      .Add("test_set", &O::test_set, "of --job: the test set `NAME`; default: the first")
+      .Add("data_dir", &O::data_dir,
+           "of --job: `DIR` that contains the data files with relative names")
       .Add("out", &O::out,
            "`FILE` for the report: .html (a page with drawings), .json or .txt; default: text on "
            "standard output")
@@ -36,7 +43,12 @@ Fields<ReportFlags> ReportFields() {
 }
 
 void CheckFlags(const ReportFlags& flags) {
-  if (flags.data.empty()) throw UsageError("needs --data=ROWS, with a label in each row");
+  if (flags.data.empty() == flags.job.empty())
+    throw UsageError("needs --data=ROWS, with a label in each row, or --job=JOB.pbtxt");
+  if (flags.job.empty() && !(flags.test_set.empty() && flags.data_dir.empty()))
+    throw UsageError("--test_set and --data_dir are for --job");
+  if (!flags.job.empty() && !flags.label.empty())
+    throw UsageError("--label is for --data: the job names its label");
   if (flags.top < 1) throw UsageError(fmt::format("--top must be at least 1, got {}", flags.top));
   if (flags.worst < 0 || flags.worst > 10000)
     throw UsageError(fmt::format("--worst lies between 0 and 10000, got {}", flags.worst));
@@ -49,9 +61,17 @@ int RunReport(const Args& args, const ReportFlags& flags) {
   CheckFlags(flags);
   RequireOneProcess("report", "one process measures all rows");
   const CommandLimits limits(flags.compile.limits, CommandLimits::Time::kRuns);
-  ReportRequest request{args[0],   flags.data,  flags.label,
-                        flags.top, flags.worst, CompileOptionsOf(flags.compile)};
-  const QualityReport report = ReportOnRows(request);
+  ReportRequest request;
+  request.model = args[0];
+  request.data = flags.data;
+  request.job = flags.job;
+  request.data_dir = flags.data_dir;
+  request.test_set = flags.test_set;
+  request.label = flags.label;
+  request.top = flags.top;
+  request.worst = flags.worst;
+  request.compile = CompileOptionsOf(flags.compile);
+  const QualityReport report = flags.job.empty() ? ReportOnRows(request) : ReportOnTestSet(request);
   if (flags.out.empty() || flags.out == "-") {
     Print(ReportText(report));
     return 0;
@@ -68,11 +88,13 @@ int RunReport(const Args& args, const ReportFlags& flags) {
 Command ReportCommand() {
   return MakeCommand(
       {"report", "measures a model on labelled rows: by class, curves, the worst rows",
-       "report MODEL --data=ROWS [-o FILE.html|FILE.json|FILE.txt] [--label=COLUMN]\n"
-       "               [--top=K] [--worst=N] [FLAGS]",
+       "report MODEL --data=ROWS|--job=JOB.pbtxt [-o FILE.html|FILE.json|FILE.txt] "
+       "[--label=COLUMN]\n"
+       "               [--test_set=NAME] [--data_dir=DIR] [--top=K] [--worst=N] [FLAGS]",
        "  coracle report output/iris --data=iris.csv\n"
        "  coracle report output/housing --data=rows.csv -o report.html\n"
-       "  coracle report output/digits_lenet --data=pictures/ -o report.html --worst=30\n"},
+       "  coracle report output/digits_lenet --data=pictures/ -o report.html --worst=30\n"
+       "  coracle report output/iris --job=examples/iris/iris.pbtxt --data_dir=data\n"},
       ReportFields(), RunReport);
 }
 

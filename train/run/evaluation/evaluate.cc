@@ -1,8 +1,7 @@
-#include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/io/tensor_io.h>
 #include <coracle/train/data/row_error.h>
 #include <coracle/train/run/evaluation/evaluator.h>
+#include <coracle/train/run/evaluation/saved_evaluation.h>
 #include <coracle/train/run/saved_model.h>
 #include <fmt/format.h>
 
@@ -88,81 +87,21 @@ class Results {
   std::vector<FetchSum> sums_;
 };
 
-// Reads a saved model. Throws for a model text and for a program without its parameters.
-InferenceModel ReadModel(const std::string& path, Scope& scope) {
-  try {
-    return LoadInferenceModel(path, scope);
-  } catch (const Error& e) {
-    if (path.ends_with(".pdmodel") || !FileExists(path) || IsDirectory(path)) throw;
-    throw Error(
-        e.code(),
-        fmt::format("{} is not a saved model; give one that training wrote, such as eval.pdmodel",
-                    Quote(path, 300)),
-        e.what());
-  }
-}
-
-InferenceModel OpenModel(const std::string& path, Scope& scope) {
-  InferenceModel model = ReadModel(path, scope);
-  if (!model.fetch_names.empty()) return model;
-  ThrowInvalid(
-      fmt::format("{} fetches nothing that can be measured; give a model that training wrote, such "
-                  "as eval.pdmodel",
-                  Quote(path, 300)));
-}
-
-// The carried states of the job that the model also has.
-std::vector<CarryConfig> CarryOf(const JobConfig& job, const InferenceModel& model) {
-  std::vector<CarryConfig> carry;
-  auto has = [](const std::vector<std::string>& names, const std::string& name) {
-    return std::find(names.begin(), names.end(), name) != names.end();
-  };
-  for (const CarryConfig& c : job.carry)
-    if (has(model.feed_names, c.to) && has(model.fetch_names, c.from)) carry.push_back(c);
-  return carry;
-}
-
-int LabelColumn(const DataSource& data, const JobConfig& job) {
-  for (const BindConfig& b : job.bind)
-    if (b.var == "label") return data.FindColumn(b.column);
-  return data.FindColumn("label");
-}
-
-// Chooses a test set by its name; without test sets, chooses the training data.
-TestSetConfig ChooseSet(const JobConfig& job, const std::string& name) {
-  const std::vector<TestSetConfig> sets = job.TestSets();
-  if (name.empty() && sets.empty()) return {"train", job.train, job.batch_size, 0, {}, "train"};
-  std::vector<std::string> names;
-  for (const TestSetConfig& set : sets) {
-    if (name.empty() || set.name == name) return set;
-    names.push_back(set.name);
-  }
-  throw Error(ErrorCode::kNotFound,
-              fmt::format("{}: the job has no test set {}; it has {}{}", job.source, Quote(name),
-                          names.empty() ? "none" : Join(names, ", "), DidYouMean(name, names)));
-}
-
-DataSourcePtr OpenSet(const JobConfig& job, const TestSetConfig& set) {
-  DataSourcePtr data = set.where == "train" ? OpenTrainData(job) : OpenTestData(job, set);
-  if (!data) ThrowInvalid(job.source + ": the job has no data; give test or train");
-  return data;
-}
-
 }  // namespace
 
 std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobConfig& job,
                                            const EvaluateOptions& options, std::string* profile) {
   Scope scope;
-  const InferenceModel model = OpenModel(path, scope);
-  const TestSetConfig set = ChooseSet(job, options.test_set);
-  const DataSourcePtr data = OpenSet(job, set);
+  const InferenceModel model = OpenMeasuredModel(path, scope);
+  const TestSetConfig set = ChooseTestSet(job, options.test_set);
+  const DataSourcePtr data = OpenTestSet(job, set);
   Executor executor(options.compile, options.ops ? *options.ops : DefaultOps());
-  StateCarry carry(model.program, CarryOf(job, model), set.batch_size, job.source);
+  StateCarry carry(model.program, CarryOfModel(job, model), set.batch_size, job.source);
   std::vector<std::string> feeds = model.feed_names, fetches = model.fetch_names;
   for (const std::string& to : carry.to()) std::erase(feeds, to);
   for (const std::string& from : carry.from()) std::erase(fetches, from);
   Feeder feeder(model.program, feeds, *data, job.bind, job.Place(set.where));
-  Results results(job, model.program, fetches, LabelColumn(*data, job));
+  Results results(job, model.program, fetches, LabelColumnOf(*data, job));
   fetches = results.fetches();
   feeds.insert(feeds.end(), carry.to().begin(), carry.to().end());
   fetches.insert(fetches.end(), carry.from().begin(), carry.from().end());
