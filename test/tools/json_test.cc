@@ -169,7 +169,7 @@ TEST_F(JsonPage, EverySectionHasItsTest) {
   for (const auto& kind : kinds_) names.insert(kind.first);
   for (const char* name :
        {"program", "summary", "check", "quantization", "ops", "op", "program_ops", "snapshot",
-        "diff", "compare", "bench", "passes", "layers"})
+        "diff", "compare", "bench", "passes", "layers", "report"})
     EXPECT_EQ(names.count(std::string("coracle.") + name), 1u) << name;
 }
 
@@ -379,4 +379,43 @@ TEST_F(JsonPage, Snapshot) {
   Expect("coracle snapshot out out --json", 2, {"--json takes one DIR"});
   Expect("coracle snapshot net.pbtxt --json", 1, {"no snapshot in 'net.pbtxt'"});
 }
+
+// Two reports, of scores with a class that has no rows, and of numbers.
+TEST_F(JsonPage, Report) {
+  const auto train = [&](const std::string& name, const std::string& label,
+                         const std::string& layers, const std::string& output) {
+    WriteFileAtomic(Path(name + ".pbtxt"),
+                    "name: \"j\" model_text: \"" + layers + "\" train { csv { file: \"" + name +
+                        ".csv\" " + label +
+                        " } } bind { column: \"data\" var: \"x\" } bind { column: \"label\" var: "
+                        "\"y\" } optimizer { sgd { learning_rate: 0.1 } } batch_size: 2 epochs: 1 "
+                        "deploy { input: \"x\" output: \"" +
+                        output + "\" } output_dir: \"" + name + "\"");
+    Expect("coracle train " + name + ".pbtxt && coracle report " + name + " --data=" + name +
+               ".csv --out=report.json",
+           0, {});
+    return Json::parse(ReadFile(Path("report.json")), nullptr, false);
+  };
+  WriteFileAtomic(Path("scores.csv"), "1,2,0\n2,1,1\n0,3,0\n");
+  const Json scores =
+      train("scores", "",
+            "data { name: 'x' shape: [-1, 2] } data { name: 'y' shape: [-1, 1] dtype: INT64 } "
+            "layer { fc { input: 'x' size: 3 output: 'z' } } layer { softmax { input: 'z' output: "
+            "'p' } } "
+            "layer { softmax_with_cross_entropy { logits: 'z' label: 'y' output: 'c' } } "
+            "layer { mean { input: 'c' output: 'loss' } }",
+            "p");
+  WriteFileAtomic(Path("numbers.csv"), "1,2,0.5\n2,1,1\n0,3,0\n");
+  const Json numbers = train("numbers", "label_kind: REAL",
+                             "data { name: 'x' shape: [-1, 2] } data { name: 'y' shape: [-1, 1] } "
+                             "layer { fc { input: 'x' size: 1 output: 'z' } } "
+                             "layer { square_error_cost { input: 'z' label: 'y' output: 'c' } } "
+                             "layer { mean { input: 'c' output: 'loss' } }",
+                             "z");
+  ExpectFields(
+      "report", {scores, numbers},
+      {"notes[]", "scores.no_probabilities", "scores.classes[].name", "scores.macro.no_precision",
+       "scores.macro.no_recall", "scores.weighted.no_precision", "scores.weighted.no_recall"});
+}
+
 }  // namespace coracle::json_test

@@ -125,7 +125,7 @@ TEST(Curves, CalibrationByHand) {
 }
 
 TEST(Curves, Histogram) {
-  const ValueHistogram h = HistogramOf(Scores{0, 1, 2, 3, 4, kNan, kInf}, 4);
+  const ResidualHistogram h = HistogramOf(Scores{0, 1, 2, 3, 4, kNan, kInf}, 4);
   EXPECT_EQ(h.counts, (std::vector<int64_t>{1, 1, 1, 2}));
   EXPECT_EQ(HistogramOf(Scores{5, 5}, 4).counts, std::vector<int64_t>{2});
   EXPECT_TRUE(HistogramOf(Scores{kNan}, 4).counts.empty());

@@ -56,8 +56,9 @@ ul.legend { display: flex; flex-wrap: wrap; gap: 2px 16px; margin: 8px 0 0; padd
 .legend svg { display: inline-block; margin: 0 5px 3px 0; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }
 th { text-align: left; font-weight: 600; color: var(--soft); }
-th, td { padding: 4px 12px 4px 0; border-bottom: 1px solid var(--line); vertical-align: top; overflow-wrap: anywhere; min-width: 4ch; }
-th.n, td.n { text-align: right; white-space: nowrap; }
+th, td { padding: 4px 14px 4px 0; border-bottom: 1px solid var(--line); vertical-align: top; overflow-wrap: break-word; max-width: 36ch; }
+th:first-child, td:first-child { min-width: 12ch; }
+th.n, td.n { padding-right: 20px; text-align: right; white-space: nowrap; }
 td.bad { color: var(--wrong); }
 td img { display: block; image-rendering: pixelated; min-width: 56px; border-radius: 4px; }
 )";

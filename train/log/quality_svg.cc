@@ -230,7 +230,7 @@ std::string CalibrationSvg(const CalibrationCurve& calibration) {
   return plane.Svg();
 }
 
-std::string ResidualsSvg(const ValueHistogram& residuals) {
+std::string ResidualsSvg(const ResidualHistogram& residuals) {
   if (residuals.counts.empty()) return "";
   const int64_t most = *std::max_element(residuals.counts.begin(), residuals.counts.end());
   const auto count = static_cast<double>(residuals.counts.size());

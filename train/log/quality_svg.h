@@ -22,7 +22,7 @@ std::string ConfusionSvg(const QualityReport& report);
 std::string RocSvg(const ScoreQuality& quality, const std::vector<size_t>& classes);
 std::string PrecisionRecallSvg(const ScoreQuality& quality, const std::vector<size_t>& classes);
 std::string CalibrationSvg(const CalibrationCurve& calibration);
-std::string ResidualsSvg(const ValueHistogram& residuals);
+std::string ResidualsSvg(const ResidualHistogram& residuals);
 // Answers over labels.
 std::string AnswersSvg(const std::vector<std::pair<double, double>>& points);
 

@@ -110,7 +110,7 @@ CalibrationCurve CalibrationOf(std::span<const double> confidence, std::span<con
   return curve;
 }
 
-ValueHistogram HistogramOf(std::span<const double> values, size_t bins) {
+ResidualHistogram HistogramOf(std::span<const double> values, size_t bins) {
   double low = INFINITY, high = -INFINITY;
   for (const double v : values) {
     if (!std::isfinite(v)) continue;
@@ -118,7 +118,7 @@ ValueHistogram HistogramOf(std::span<const double> values, size_t bins) {
     high = std::max(high, v);
   }
   if (low > high || bins == 0) return {};
-  ValueHistogram histogram{low, high, std::vector<int64_t>(low == high ? 1 : bins)};
+  ResidualHistogram histogram{low, high, std::vector<int64_t>(low == high ? 1 : bins)};
   // Halves, so that the difference of the largest numbers is finite.
   const double width = high / 2 - low / 2;
   for (const double v : values) {

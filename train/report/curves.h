@@ -56,10 +56,10 @@ CalibrationCurve CalibrationOf(std::span<const double> confidence, std::span<con
 
 // Counts of finite values in bins of equal width, [low, high) each; the last one has its upper end
 // too. Equal values are one bin.
-struct ValueHistogram {
+struct ResidualHistogram {
   double low = 0, high = 0;
   std::vector<int64_t> counts = {};  // empty if no value is finite
 };
-ValueHistogram HistogramOf(std::span<const double> values, size_t bins);
+ResidualHistogram HistogramOf(std::span<const double> values, size_t bins);
 
 }  // namespace coracle::inline internal

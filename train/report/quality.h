@@ -113,7 +113,7 @@ struct NumberQuality {
   double median_absolute = 0;  // of an even number, the mean of the two in the middle
   double largest_absolute = 0;
   double mean_residual = 0;  // the bias
-  ValueHistogram residuals = {};
+  ResidualHistogram residuals = {};
 };
 
 // Throws kInvalidArgument for no rows, for different sizes, and for a label that is not finite.
