@@ -11,8 +11,8 @@ namespace coracle::inline internal {
 // into `scope`.
 using ModelReader = InferenceModel (*)(const std::string& path, Scope& scope);
 
-// Makes LoadInferenceModel use `reader` for files whose names end in `ending` (".onnx").
-// Thread-safe.
+// Makes LoadInferenceModel use `reader` for files whose names end in `ending` (".onnx"). Any thread
+// may call it.
 void RegisterModelReader(const std::string& ending, ModelReader reader);
 
 }  // namespace coracle::inline internal

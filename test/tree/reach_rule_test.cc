@@ -35,6 +35,8 @@ const std::vector<Rule>& Rules() {
         "framework/base/append_file.cc", "train/run/snapshot/directory_lock.cc",
         // Temporary files that a signal handler removes, and LevelDB's own way to files.
         "framework/base/temporaries.cc", "train/data/leveldb_env.cc",
+        // What child processes print.
+        "tools/child_process.cc",
         // The kernel's data on memory and processors.
         "framework/base/internal/control_group.cc", "framework/base/internal/thread_limit.cc"}},
       {"matches a regular expression (framework/base/regex.h)",

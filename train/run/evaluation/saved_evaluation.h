@@ -11,8 +11,8 @@
 
 namespace coracle::inline internal {
 
-// Reads a saved model with fetches. Throws for a model text and for a program without its
-// parameters.
+// Reads a saved model with fetches. Throws for a model text, and for a program that lacks its
+// parameters' values.
 InferenceModel OpenMeasuredModel(const std::string& path, Scope& scope);
 
 // The carried states of the job that the model also has.
