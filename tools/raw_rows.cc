@@ -20,8 +20,7 @@ class InputFile {
  public:
   explicit InputFile(const std::string& path)
       : path_(PrintableLine(path)),
-        file_(path == "-" ? FileHandle(-1)
-                          : FileHandle(path, kReadFlags, "read", Quote(path, 300))),
+        file_(path == "-" ? FileHandle(-1) : FileHandle(path, kReadFlags, "read", path)),
         fd_(path == "-" ? STDIN_FILENO : file_.get()) {
     if (path == "-" || IsRegular()) return;
     throw Error(ErrorCode::kIo, fmt::format("{} is not a file; - reads standard input", path_));
