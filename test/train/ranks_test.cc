@@ -219,17 +219,21 @@ TEST(RanksOfAJob, MetricsAreThoseOfAllRows) {
     job.test.source = DigitsOptions{.count = 70, .classes = {3, 8}};
     job.metrics.push_back({"loss", "perplexity", MetricKind::kPerplexity});
     job.metrics.push_back({"prob", "auc", MetricKind::kAuc, "label"});
+    job.metrics.push_back({"prob", "f1", MetricKind::kF1, "label"});
+    job.metrics.push_back({"ce", "rmse", MetricKind::kRmse, "label"});
+    job.metrics.push_back({"ce", "r2", MetricKind::kR2, "label"});
     job.epochs = 1;
     return job;
   };
   const auto one = RunOn(1, with_metrics("one_metrics"));
   ASSERT_EQ(one[0].error, "");
-  ASSERT_EQ(one[0].result.metrics.size(), 3u);
+  ASSERT_EQ(one[0].result.metrics.size(), 6u);
   for (const int size : {2, 3, 4}) {
     for (const RankResult& rank : RunOn(size, with_metrics("metrics"))) {
       ASSERT_EQ(rank.error, "");
-      for (size_t i = 0; i < 3; ++i) {
-        EXPECT_NEAR(rank.result.metrics[i].value, one[0].result.metrics[i].value, 1e-5)
+      for (size_t i = 0; i < 6; ++i) {
+        EXPECT_NEAR(rank.result.metrics[i].value, one[0].result.metrics[i].value,
+                    i < 3 ? 1e-5 : 1e-4)
             << rank.result.metrics[i].name;
       }
     }
