@@ -58,7 +58,9 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 10
 th { text-align: left; font-weight: 600; color: var(--soft); }
 th, td { padding: 4px 14px 4px 0; border-bottom: 1px solid var(--line); vertical-align: top; overflow-wrap: break-word; max-width: 36ch; }
 th:first-child, td:first-child { min-width: 12ch; }
-th.n, td.n { padding-right: 20px; text-align: right; white-space: nowrap; }
+th.n, td.n { text-align: right; }
+td.n { white-space: nowrap; }
+th.n + th:not(.n), td.n + td:not(.n) { padding-left: 12px; }
 td.bad { color: var(--wrong); }
 td img { display: block; image-rendering: pixelated; min-width: 56px; border-radius: 4px; }
 )";

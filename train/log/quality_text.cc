@@ -144,7 +144,7 @@ std::vector<std::pair<std::string, double>> ReportedSums(const QualityReport& re
   if (report.scores) {
     const ScoreQuality& q = *report.scores;
     std::vector<std::pair<std::string, double>> sums = {{"accuracy", q.accuracy}};
-    if (q.k > 1) sums.emplace_back(fmt::format("top {}", q.k), q.top_k);
+    if (q.k > 1 && q.k < q.classes) sums.emplace_back(fmt::format("top {}", q.k), q.top_k);
     sums.insert(sums.end(), {{"macro F1", q.macro.f1},
                              {"macro AUC", q.macro_auc},
                              {"macro average precision", q.macro_average_precision},
