@@ -112,7 +112,10 @@ class LabelledRows {
       row->label = row->kept.back();
       row->kept.pop_back();
     }
-    if (!row->label || row->label->empty()) ThrowInvalid(row->place + ": the label is missing");
+    if (!row->label || row->label->empty()) {
+      ThrowInvalid(row->place + ": the label is missing" +
+                   (named_ ? "" : "; --label=COLUMN names another column"));
+    }
     return true;
   }
   bool pictures() const { return pictures_; }
@@ -248,6 +251,12 @@ void ReportCollector::Finish(int64_t top, QualityReport* report) {
       report->worst.push_back(std::move(row));
   }
   const bool probabilities = !answers_.empty() && AreProbabilities();
+  if (!answers_.empty() && !probabilities && !real_ && !meaning_.classes.empty()) {
+    ThrowInvalid(
+        fmt::format("the labels are names of classes, but the output {} is one number "
+                    "that is no probability of the second of two classes",
+                    Quote(meaning_.var)));
+  }
   if (probabilities) {
     report->notes.emplace_back(
         "the output is one number of [0, 1] and labels are 0 and 1: it is read as the probability "

@@ -124,6 +124,32 @@ deploy { input: "x" output: "z" } output_dir: "town"
   Expect("coracle report town --data=town.csv -o a.html && grep -c Residuals a.html", 0, {"1"});
 }
 
+// One number of [0, 1] is the probability of the second class; other numbers have no class.
+TEST_F(ReportCli, OneProbability) {
+  const auto report = [&](const std::string& output) {
+    WriteFileAtomic(Path("job.pbtxt"), R"(
+name: "two" model_text: "data { name: 'x' shape: [-1, 2] } data { name: 'y' shape: [-1, 1] dtype: INT64 } "
+  "layer { fc { input: 'x' size: 1 output: 'z' } } layer { sigmoid { input: 'z' output: 'p' } } "
+  "layer { cast { input: 'y' dtype: FP32 output: 't' } } "
+  "layer { sigmoid_cross_entropy_with_logits { input: 'z' label: 't' output: 'c' } } "
+  "layer { mean { input: 'c' output: 'loss' } }"
+train { csv { file: "two.csv" label_kind: CLASS class: ["no", "yes"] } }
+bind { column: "data" var: "x" } bind { column: "label" var: "y" }
+optimizer { sgd { learning_rate: 0.1 } } batch_size: 2 epochs: 30
+deploy { input: "x" output: ")" + output + R"(" } output_dir: "two"
+)");
+    WriteFileAtomic(Path("two.csv"), "1,9,yes\n2,8,yes\n9,1,no\n8,3,no\n");
+    Expect("coracle train job.pbtxt --overwrite", 0, {});
+    return Shell("cd " + dir_ + " && coracle report two --data=two.csv").text;
+  };
+  const std::string good = report("p");
+  for (const char* part : {"accuracy", "1: yes", "probability of class 1", "log loss", "two.csv:"})
+    EXPECT_NE(good.find(part), std::string::npos) << part << "\n" << good;
+  const std::string bad = report("z");
+  EXPECT_NE(bad.find("the labels are names of classes, but the output 'z'"), std::string::npos)
+      << bad;
+}
+
 TEST_F(ReportCli, Pictures) {
   WriteFileAtomic(Path("job.pbtxt"), R"(
 name: "d" model_text: "data { name: 'x' shape: [-1, 784] } data { name: 'label' shape: [-1, 1] dtype: INT64 } "

@@ -165,7 +165,7 @@ struct MetricConfig {
   // For all kinds but the mean and perplexity: a variable with one label per row, an integer for
   // scores and a real number for kR2, kMae and kRmse.
   std::string label = "";
-  int64_t k = 1;  // for accuracy
+  int64_t k = 1;                                  // for accuracy
   MetricAverage average = MetricAverage::kMacro;  // for precision, recall and F1
 };
 

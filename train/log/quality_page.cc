@@ -56,8 +56,9 @@ ul.legend { display: flex; flex-wrap: wrap; gap: 2px 16px; margin: 8px 0 0; padd
 .legend svg { display: inline-block; margin: 0 5px 3px 0; }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }
 th { text-align: left; font-weight: 600; color: var(--soft); }
-th, td { padding: 4px 14px 4px 0; border-bottom: 1px solid var(--line); vertical-align: top; overflow-wrap: break-word; max-width: 36ch; }
-th:first-child, td:first-child { min-width: 12ch; }
+th, td { padding: 4px 11px 4px 0; border-bottom: 1px solid var(--line); vertical-align: top; overflow-wrap: break-word; max-width: 36ch; }
+th:first-child, td:first-child { min-width: 11ch; }
+th:last-child, td:last-child { padding-right: 0; }
 th.n, td.n { text-align: right; }
 td.n { white-space: nowrap; }
 th.n + th:not(.n), td.n + td:not(.n) { padding-left: 12px; }

@@ -12,7 +12,8 @@ namespace {
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kSumTolerance = 0.01;  // rows of scores in half precision deviate this much
-constexpr size_t kCurvePoints = 512;
+// Of one curve, and of all curves of a kind: reports of many classes stay small.
+constexpr size_t kCurvePoints = 512, kAllCurvePoints = 40000, kLeastCurvePoints = 16;
 
 bool AnyNan(std::span<const double> values) {
   return std::any_of(values.begin(), values.end(), [](double v) { return std::isnan(v); });
@@ -104,6 +105,8 @@ double MeanArea(const std::vector<ScoreCurve>& curves) {
 void DrawCurves(const ScoredRows& rows, ScoreQuality* q) {
   std::vector<double> scores(rows.labels.size());
   std::vector<uint8_t> positive(rows.labels.size());
+  const size_t most = std::clamp(kAllCurvePoints / static_cast<size_t>(q->classes),
+                                 kLeastCurvePoints, kCurvePoints);
   for (int64_t c = 0; c < q->classes; ++c) {
     for (size_t r = 0; r < scores.size(); ++r) {
       const auto row = rows.Row(static_cast<int64_t>(r));
@@ -114,7 +117,7 @@ void DrawCurves(const ScoredRows& rows, ScoreQuality* q) {
     q->roc.push_back(RocOf(scores, positive));
     q->precision_recall.push_back(PrecisionRecallOf(scores, positive));
     for (ScoreCurve* curve : {&q->roc.back(), &q->precision_recall.back()})
-      curve->points = ThinnedPoints(curve->points, kCurvePoints);
+      curve->points = ThinnedPoints(curve->points, most);
   }
   q->macro_auc = MeanArea(q->roc);
   q->macro_average_precision = MeanArea(q->precision_recall);

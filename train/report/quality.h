@@ -75,7 +75,8 @@ struct ScoreQuality {
   std::vector<ClassQuality> by_class = {};
   ClassQuality macro = {}, micro = {}, weighted = {};
 
-  // One class against all others, by its score. Points are thinned to 512 a curve.
+  // One class against all others, by its score. Curves have at most 512 points, and fewer
+  // if there are more than 78 classes.
   std::vector<ScoreCurve> roc = {}, precision_recall = {};
   double macro_auc = 0;  // means over the classes whose areas are defined; nan if none is
   double macro_average_precision = 0;
