@@ -94,7 +94,9 @@ TEST(Curves, UndefinedOnes) {
     EXPECT_TRUE(std::isnan(curve.area));
     EXPECT_TRUE(curve.points.empty());
   }
-  EXPECT_DOUBLE_EQ(PrecisionRecallOf(Scores{1, 2}, Marks{1, 1}).area, 1);
+  Scores scores;
+  for (int i = 0; i < 49; ++i) scores.push_back(i);
+  EXPECT_EQ(PrecisionRecallOf(scores, Marks(49, 1)).area, 1);
 }
 
 TEST(Curves, ThinnedPointsHaveBothEnds) {

@@ -69,10 +69,11 @@ ScoreCurve PrecisionRecallOf(std::span<const double> scores, std::span<const uin
   int64_t before = 0;
   for (const Threshold& t : thresholds) {
     const double precision = static_cast<double>(t.right) / static_cast<double>(t.right + t.wrong);
-    curve.area += static_cast<double>(t.right - before) / ones * precision;
+    curve.area += static_cast<double>(t.right - before) * precision;
     curve.points.push_back({static_cast<double>(t.right) / ones, precision, t.score});
     before = t.right;
   }
+  curve.area /= ones;  // once, so that a perfect order has the area 1
   return curve;
 }
 
