@@ -74,6 +74,10 @@ int32_t KeepError() noexcept {
   }
 }
 
+InUse::InUse(std::atomic<bool>& used, const char* message) : used_(used) {
+  if (used_.exchange(true)) ThrowInvalid(message);
+}
+
 void RequireArgument(const void* pointer, const char* name) {
   if (!pointer) ThrowInvalid(fmt::format("the argument {} is NULL", name));
 }

@@ -4,6 +4,7 @@
 #include <coracle/coracle_c.h>
 #include <coracle/framework/base/error.h>
 
+#include <atomic>
 #include <utility>
 
 namespace coracle::capi {
@@ -22,6 +23,19 @@ int32_t Guard(F&& f) noexcept {
     return KeepError();
   }
 }
+
+// Marks a handle as used, so that a second thread gets an error instead of wrong results.
+class InUse {
+ public:
+  // Throws kInvalidArgument with the message if another thread uses the handle.
+  InUse(std::atomic<bool>& used, const char* message);
+  ~InUse() { used_ = false; }
+  InUse(const InUse&) = delete;
+  InUse& operator=(const InUse&) = delete;
+
+ private:
+  std::atomic<bool>& used_;
+};
 
 // Throws kInvalidArgument that names the argument.
 void RequireArgument(const void* pointer, const char* name);

@@ -112,7 +112,7 @@ class _Options:
         for name, value in options.items():
             if isinstance(value, bool):
                 value = int(value)
-            _check(_library.coracle_options_set(self.handle, name.encode(), str(value).encode()))
+            _check(_library.coracle_options_set(self.handle, _c_text(name), _c_text(str(value))))
 
     def __del__(self):
         _library.coracle_options_free(self.handle)
@@ -126,8 +126,22 @@ def _decoded(text):
     return text.decode("utf-8", "surrogateescape")
 
 
+def _c_text(text):
+    """Bytes of a text for C, where a zero byte would end it."""
+    if "\0" in text:
+        raise ValueError(f"a zero byte in {text!r}")
+    return _encoded(text)
+
+
+def _path(path):
+    encoded = os.fsencode(path)
+    if b"\0" in encoded:
+        raise ValueError(f"a zero byte in the path {path!r}")
+    return encoded
+
+
 def _texts(names):
-    return (ctypes.c_char_p * max(len(names), 1))(*[_encoded(name) for name in names])
+    return (ctypes.c_char_p * max(len(names), 1))(*[_c_text(name) for name in names])
 
 
 def _element(value):
@@ -166,7 +180,7 @@ def _inputs(arrays):
         else:
             if array.dtype not in _CODES:
                 raise TypeError(f"arrays of {array.dtype} have no counterpart in Coracle")
-            shape, array = array.shape, np.ascontiguousarray(array)
+            shape, array = array.shape, np.require(array, requirements=["C", "A"])
             tensor.dtype, tensor.bytes = _CODES[array.dtype], array.nbytes
             tensor.data = array.ctypes.data
             array = array.reshape(shape)
@@ -209,7 +223,8 @@ class Model:
     """An inference model of Paddle, Paddle 3 or ONNX.
 
     Model(path) reads a file. Model(program=bytes, parameters=bytes, format="pdmodel"|"json"|"onnx")
-    takes bytes, a bytearray or a memoryview. Further arguments are options of coracle_options_set, such as time_limit=2.
+    takes bytes, a bytearray or a memoryview. Further arguments are options of coracle_options_set,
+    such as time_limit=2.
     `inputs` and `outputs` are lists of (name, dtype, shape), where -1 is a dim that may change.
     """
 
@@ -217,13 +232,13 @@ class Model:
         self._handle = ctypes.c_void_p()
         chosen = _Options(options)
         if path is not None:
-            status = _library.coracle_model_load(os.fsencode(path), chosen.handle,
+            status = _library.coracle_model_load(_path(path), chosen.handle,
                                                  ctypes.byref(self._handle))
         else:
             address, size, kept = _memory(program)
             values, values_size, kept_values = _memory(parameters)
             status = _library.coracle_model_load_memory(
-                format.encode(), address, size, values, values_size, chosen.handle,
+                _c_text(format), address, size, values, values_size, chosen.handle,
                 ctypes.byref(self._handle))
         _check(status)
         count = _library.coracle_model_inputs(self._handle)
@@ -280,11 +295,11 @@ class Model:
 
 class Trainer:
     """A training program: a file of ops with gradients and updates, its startup program, and
-    parameters to start from."""
+    parameters to start from. One thread may use it at a time."""
 
     def __init__(self, program, startup=None, parameters=None, **options):
         self._handle = ctypes.c_void_p()
-        paths = [None if path is None else os.fsencode(path)
+        paths = [None if path is None else _path(path)
                  for path in (program, startup, parameters)]
         chosen = _Options(options)
         _check(_library.coracle_trainer_new(*paths, chosen.handle, ctypes.byref(self._handle)))
@@ -301,11 +316,11 @@ class Trainer:
 
     def save(self, path):
         """Writes all parameters and states: .npz, .safetensors or .pdiparams."""
-        _check(_library.coracle_trainer_save(self._handle, os.fsencode(path)))
+        _check(_library.coracle_trainer_save(self._handle, _path(path)))
 
     def save_model(self, path, inputs, outputs):
         """Writes PATH.pdmodel and PATH.pdiparams."""
-        _check(_library.coracle_trainer_save_model(self._handle, os.fsencode(path), _texts(inputs),
+        _check(_library.coracle_trainer_save_model(self._handle, _path(path), _texts(inputs),
                                                    len(inputs), _texts(outputs), len(outputs)))
 
     def __del__(self):

@@ -6,23 +6,6 @@
 namespace coracle::capi {
 namespace {
 
-// Marks the session as running, so that a second thread gets an error instead of wrong results.
-class Running {
- public:
-  explicit Running(coracle_session& session) : session_(session) {
-    if (session.running.exchange(true)) {
-      ThrowInvalid("the session runs in another thread; make one session for each thread");
-    }
-    session.cancelled = false;
-  }
-  ~Running() { session_.running = false; }
-  Running(const Running&) = delete;
-  Running& operator=(const Running&) = delete;
-
- private:
-  coracle_session& session_;
-};
-
 void CheckCount(int32_t given, size_t wanted, const char* what) {
   if (given < 0 || static_cast<size_t>(given) != wanted)
     ThrowInvalid(fmt::format("the model has {} {}, got {}", wanted, what, given));
@@ -35,7 +18,9 @@ std::vector<std::string> NamesOf(const char* what, const std::vector<Port>& port
 }
 
 void Run(coracle_session& session, const coracle_tensor* inputs, coracle_tensor* outputs) {
-  const Running running(session);
+  const InUse running(session.running,
+                      "the session runs in another thread; make one session for each thread");
+  session.cancelled = false;
   for (size_t i = 0; i < session.output_names.size(); ++i)
     CheckOutput(outputs[i], session.output_names[i]);
   session.feeds.resize(session.input_names.size());

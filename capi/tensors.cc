@@ -32,6 +32,24 @@ bool LiesIn(const Tensor& result, const Results::Others& others) {
   });
 }
 
+// What the kernels take for granted, and a caller may get wrong.
+void CheckElements(const coracle_tensor& from, DType dtype, const std::string& what) {
+  if (dtype == DType::kBool) {
+    const auto* bytes = static_cast<const unsigned char*>(from.data);
+    const auto* wrong = std::find_if(bytes, bytes + from.bytes, [](auto byte) { return byte > 1; });
+    if (wrong == bytes + from.bytes) return;
+    ThrowInvalid(fmt::format("{}: element {} is {}, but a bool is 0 or 1", what, wrong - bytes,
+                             static_cast<int>(*wrong)));
+  }
+  if (dtype != DType::kString) return;
+  const auto* texts = static_cast<const coracle_string*>(from.data);
+  for (uint64_t i = 0; i < from.bytes / sizeof(coracle_string); ++i) {
+    if (texts[i].size > 0 && !texts[i].data)
+      ThrowInvalid(
+          fmt::format("{}: element {} has {} bytes, but its data is NULL", what, i, texts[i].size));
+  }
+}
+
 }  // namespace
 
 void ViewOf(const coracle_tensor& from, const std::string& what, Tensor* tensor) {
@@ -52,6 +70,7 @@ void ViewOf(const coracle_tensor& from, const std::string& what, Tensor* tensor)
                              ToString(dtype), shape.ToString(), bytes, from.bytes));
   }
   if (bytes > 0 && !from.data) ThrowInvalid(what + ": data is NULL");
+  CheckElements(from, dtype, what);
   *tensor = Tensor::View(dtype, shape, from.data);
   if (from.lod_levels == 0) return;
   if (from.lod_levels < 0 || !from.lod || !from.lod_sizes)

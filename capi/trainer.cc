@@ -5,6 +5,7 @@
 #include <coracle/framework/io/tensor_io.h>
 #include <fmt/format.h>
 
+#include <atomic>
 #include <map>
 #include <utility>
 
@@ -20,10 +21,14 @@ struct coracle_trainer {
       prepared;
   coracle::capi::StateTensors state;
   coracle::capi::Results results;
+  std::atomic<bool> used{false};
 };
 
 namespace coracle::capi {
 namespace {
+
+constexpr const char* kOneThread =
+    "the trainer is used in another thread; one may use it at a time";
 
 std::vector<std::string> NamesOf(const char* const* names, int32_t count, const char* what) {
   if (count < 0) ThrowInvalid(fmt::format("the number of {} is {}", what, count));
@@ -102,6 +107,7 @@ int32_t coracle_trainer_step(coracle_trainer* trainer, const char* const* feed_n
     const auto fetched = NamesOf(fetch_names, fetch_count, "fetch_names");
     if (feed_count > 0) RequireArgument(feeds, "feeds");
     if (fetch_count > 0) RequireArgument(fetches, "fetches");
+    const InUse used(trainer->used, kOneThread);
     Step(*trainer, fed, feeds, fetched, fetches);
   });
 }
@@ -110,6 +116,7 @@ int32_t coracle_trainer_save(coracle_trainer* trainer, const char* path) {
   return Guard([&] {
     RequireArgument(trainer, "trainer");
     RequireArgument(path, "path");
+    const InUse used(trainer->used, kOneThread);
     coracle::SaveParameters(trainer->scope, coracle::PersistableNames(trainer->program), path);
   });
 }
@@ -120,6 +127,7 @@ int32_t coracle_trainer_save_model(coracle_trainer* trainer, const char* path,
   return Guard([&] {
     RequireArgument(trainer, "trainer");
     RequireArgument(path, "path");
+    const InUse used(trainer->used, kOneThread);
     coracle::SaveInferenceModel(path, NamesOf(inputs, input_count, "inputs"),
                                 NamesOf(outputs, output_count, "outputs"), trainer->program,
                                 trainer->scope);

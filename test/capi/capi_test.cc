@@ -418,6 +418,16 @@ for call, text in [(lambda: model.run(points[0, :0]), "x"), (lambda: coracle.Mod
         assert text in str(error), error
     else:
         raise AssertionError(text)
+for call in (lambda: coracle.Model(d + "/circle.pdmodel\0x"), lambda: coracle.Model(d + "/circle", seed="1\0"),
+             lambda: coracle.Trainer(d + "/train.pdmodel\0")):
+    try:
+        call()
+    except ValueError as error:
+        assert "zero byte" in str(error), error
+    else:
+        raise AssertionError("a zero byte ends a text in C")
+shifted = np.frombuffer(b"x" + points.tobytes(), np.float32, offset=1).reshape(2, 2)  # not aligned
+assert np.array_equal(model.run(shifted)[0], got)
 for kind in (bytearray, memoryview):
     held = coracle.Model(program=kind(bytes_of("circle.pdmodel")),
                          parameters=kind(bytes_of("circle.pdiparams")))

@@ -97,6 +97,32 @@ TEST_F(CapiRules, NullArgumentsAreErrors) {
   coracle_trainer_free(trainer);
 }
 
+// Elements that no kernel expects.
+TEST_F(CapiRules, BadElements) {
+  Load("circle");
+  unsigned char bools[] = {1, 0, 2, 1};
+  Values points = {{2, 2}, {0, 0, 0, 0}};
+  coracle_tensor in = points.View(), out = Empty();
+  in.dtype = CORACLE_BOOL;
+  in.data = bools;
+  in.bytes = sizeof bools;
+  EXPECT_EQ(coracle_session_run(session_, &in, 1, &out, 1), CORACLE_INVALID_ARGUMENT);
+  EXPECT_EQ(std::string(coracle_last_error()), "input 'x': element 2 is 2, but a bool is 0 or 1");
+  coracle_string texts[] = {{"a", 1}, {nullptr, 0}, {nullptr, 5}};
+  points.dims = {3};
+  in = points.View();
+  in.dtype = CORACLE_STRING;
+  in.data = texts;
+  in.bytes = sizeof texts;
+  Free();
+  Load("names");
+  EXPECT_EQ(coracle_session_run(session_, &in, 1, &out, 1), CORACLE_INVALID_ARGUMENT);
+  EXPECT_EQ(std::string(coracle_last_error()),
+            "input 'x': element 2 has 5 bytes, but its data is NULL");
+  texts[2].size = 0;
+  EXPECT_EQ(coracle_session_run(session_, &in, 1, &out, 1), CORACLE_OK) << coracle_last_error();
+}
+
 // A handle is NULL after a failure, even if it was not before.
 TEST_F(CapiRules, FailuresClearTheHandle) {
   char nothing = 0;
@@ -200,6 +226,37 @@ TEST_F(CapiLog, ReentrantCalls) {
   Print(session_, 5);
   EXPECT_EQ(log.lines.size(), 2u);
   EXPECT_EQ(second.lines.size(), 1u);
+}
+
+// A trainer that runs refuses every other use, as a session does.
+TEST_F(CapiLog, TrainersRunOnce) {
+  coracle_trainer* trainer = nullptr;
+  ASSERT_EQ(coracle_trainer_new((directory_ + "/print.pdmodel").c_str(), nullptr, nullptr, nullptr,
+                                &trainer),
+            CORACLE_OK)
+      << coracle_last_error();
+  const char *const x[] = {"x"}, *const y[] = {"y"};
+  Values value = {{1}, {4}};
+  const coracle_tensor in = value.View();
+  coracle_tensor out = Empty(), other = Empty();
+  Log log;
+  log.also = [&] {
+    std::thread([&] {
+      EXPECT_EQ(coracle_trainer_step(trainer, x, &in, 1, y, &other, 1), CORACLE_INVALID_ARGUMENT);
+      EXPECT_EQ(coracle_trainer_save(trainer, "/tmp/none"), CORACLE_INVALID_ARGUMENT);
+      EXPECT_EQ(coracle_trainer_save_model(trainer, "/tmp/none", x, 1, y, 1),
+                CORACLE_INVALID_ARGUMENT);
+      EXPECT_NE(std::string(coracle_last_error()).find("another thread"), std::string::npos);
+    }).join();
+  };
+  coracle_set_log(Keep, &log);
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(coracle_trainer_step(trainer, x, &in, 1, y, &out, 1), CORACLE_OK)
+        << coracle_last_error();
+    EXPECT_EQ(FloatsOf(out)[0], 4);
+  }
+  EXPECT_EQ(log.lines.size(), 2u);
+  coracle_trainer_free(trainer);
 }
 
 // Messages of several threads come one at a time, and none after the function was replaced.
