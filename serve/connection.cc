@@ -1,8 +1,10 @@
 #include <arpa/inet.h>
 #include <coracle/serve/connection.h>
+#include <linux/sockios.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -14,6 +16,7 @@ namespace coracle::serve {
 namespace {
 
 constexpr size_t kReceive = size_t{64} << 10;
+constexpr int kLookMs = 500;  // how often Send looks whether the client takes bytes
 
 std::string AddressOf(int socket) {
   sockaddr_storage address = {};
@@ -61,14 +64,34 @@ bool Connection::Send(std::string_view bytes, bool more, Clock::time_point deadl
     const ssize_t count = ::send(socket_, bytes.data(), bytes.size(), flags);
     if (count > 0) {
       bytes.remove_prefix(static_cast<size_t>(count));
+      stalled_since_ = 0;
       continue;
     }
     if (count < 0 && !WouldBlock()) return false;
+    NoteStall();
     pollfd poll_for = {socket_, POLLOUT, 0};
-    ::poll(&poll_for, 1, static_cast<int>(std::min<int64_t>(left + 1, 60'000)));
+    ::poll(&poll_for, 1, static_cast<int>(std::min<int64_t>(left + 1, kLookMs)));
   }
   return true;
 }
+
+// A socket says that it has room when a third of it is free; slow clients take less in a second.
+void Connection::NoteStall() {
+  int left = 0;
+  if (::ioctl(socket_, SIOCOUTQ, &left) != 0) left = 0;
+  if (stalled_since_ != 0 && left == left_) return;
+  left_ = left;
+  stalled_since_ = Clock::now().time_since_epoch().count();
+}
+
+double Connection::StalledSeconds() const {
+  const Clock::rep since = stalled_since_;
+  if (since == 0) return 0;
+  return std::chrono::duration<double>(Clock::now() - Clock::time_point(Clock::duration(since)))
+      .count();
+}
+
+void Connection::Abort() const { ::shutdown(socket_, SHUT_RDWR); }
 
 void Connection::SendNow(std::string_view bytes) {
   static_cast<void>(::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT));

@@ -3,6 +3,7 @@
 
 #include <coracle/serve/request_parser.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -28,14 +29,23 @@ class Connection {
   // Waits until the client has taken all bytes, or the deadline has passed. False: it has not.
   // `more`: other bytes follow at once.
   bool Send(std::string_view bytes, bool more, Clock::time_point deadline);
+  // How long Send has waited for the client to take a byte; 0 if it does not wait. May be called
+  // while another thread sends.
+  double StalledSeconds() const;
+  // Ends Send in another thread, which returns false.
+  void Abort() const;
   // Sends what the socket takes without waiting.
   void SendNow(std::string_view bytes);
   // No more bytes are sent; the client may still send some.
   void EndSending();
 
  private:
+  void NoteStall();
+
   const int socket_;
   std::string remote_;
+  int left_ = 0;  // bytes that the client had not taken at the last look
+  std::atomic<Clock::rep> stalled_since_{0};  // 0: Send does not wait
 };
 
 // A connection and how far its request is. The server's loop reads it; while the request is

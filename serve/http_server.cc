@@ -26,6 +26,7 @@ constexpr int kTickMs = 100;           // how often deadlines are compared with 
 constexpr double kLeaveSeconds = 0.5;  // for what a client sends after the last answer
 constexpr double kIdleToClose = 0.1;   // an idle connection makes room for another after that
 constexpr double kSlowToClose = 1;     // a request that arrives slowly makes room after that
+constexpr double kStalledToClose = 3;  // an answer of which the client takes nothing, after that
 constexpr size_t kMaxId = 128;         // bytes of X-Request-Id
 
 Clock::time_point DeadlineIn(double seconds) {
@@ -191,12 +192,17 @@ void HttpServer::Impl::Accept() {
   } while (peers_.size() < most);
 }
 
-// Closes the connection that has been idle longest, or refuses the slowest request. True: there is
-// room now.
+// Closes the connection that has been idle longest, or refuses the slowest request, or ends the
+// answer that its client does not read. True: there is room now.
 bool HttpServer::Impl::MakeRoom() {
-  PeerPtr idle, slow;
+  PeerPtr idle, slow, stalled;
   for (const auto& [socket, peer] : peers_) {
-    if (peer->state == Peer::State::kAnswer) continue;
+    if (peer->state == Peer::State::kAnswer) {
+      const double seconds = peer->connection.StalledSeconds();
+      if (seconds > (stalled ? stalled->connection.StalledSeconds() : kStalledToClose))
+        stalled = peer;
+      continue;
+    }
     const bool sends = peer->state == Peer::State::kHead || peer->state == Peer::State::kBody;
     PeerPtr& longest = sends ? slow : idle;
     if (!longest || peer->begin < longest->begin) longest = peer;
@@ -204,6 +210,8 @@ bool HttpServer::Impl::MakeRoom() {
   if (idle && SecondsFrom(idle->begin) > kIdleToClose) return Close(idle), true;
   if (slow && SecondsFrom(slow->begin) > kSlowToClose)
     Refuse(slow, HttpError(408, "the request arrives slowly while other clients wait"));
+  else if (stalled)
+    stalled->connection.Abort();
   return false;
 }
 

@@ -1,6 +1,7 @@
 #include <coracle/framework/base/json_reader.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/serve/predict_route.h>
+#include <coracle/train/data/picture.h>
 #include <coracle/train/run/predict/row_json.h>
 #include <coracle/train/run/predict/row_source.h>
 #include <fmt/format.h>
@@ -85,7 +86,64 @@ Rows ReadRows(const PredictorCore& core, const Request& request) {
                                    Quote(type, 80)));
 }
 
+// Big-endian.
+uint64_t NumberAt(std::string_view bytes, size_t at, size_t count) {
+  uint64_t number = 0;
+  for (size_t i = at; i < at + count; ++i)
+    number = number << 8 | static_cast<unsigned char>(bytes[i]);
+  return number;
+}
+
+struct PictureSize {
+  uint64_t height = 0, width = 0;
+};
+
+// From the header of the frame; zeros if there is none.
+PictureSize SizeOfJpeg(std::string_view bytes) {
+  for (size_t at = 2; (at = bytes.find('\xff', at)) != bytes.npos;) {
+    at = bytes.find_first_not_of('\xff', at);
+    if (at == bytes.npos) break;
+    const auto marker = static_cast<unsigned char>(bytes[at++]);
+    const bool alone = marker <= 1 || (marker >= 0xd0 && marker <= 0xd8);
+    if (alone) continue;
+    const bool frame =
+        marker >= 0xc0 && marker <= 0xcf && marker != 0xc4 && marker != 0xc8 && marker != 0xcc;
+    if (frame && bytes.size() - at >= 7)
+      return {NumberAt(bytes, at + 3, 2), NumberAt(bytes, at + 5, 2)};
+    if (bytes.size() - at < 2) break;
+    at += NumberAt(bytes, at, 2);
+  }
+  return {};
+}
+
+// What a compressed picture says of itself; zeros for others.
+PictureSize SizeOf(std::string_view bytes) {
+  if (bytes.starts_with("\x89PNG\r\n\x1a\n") && bytes.size() >= 24)
+    return {NumberAt(bytes, 20, 4), NumberAt(bytes, 16, 4)};
+  if (bytes.starts_with("\xff\xd8")) return SizeOfJpeg(bytes);
+  return {};
+}
+
 }  // namespace
+
+uint64_t PredictBytes(const Request& request) {
+  // As measured: cells of one byte become texts and then numbers.
+  constexpr uint64_t kPerJsonByte = 112, kPerTextByte = 64, kPerRawByte = 16;
+  constexpr uint64_t kPerPixel = 12;  // coefficients of a progressive JPEG, and two copies
+  const std::string type = TypeOf(request);
+  if (type.starts_with("text/")) return request.body.size() * kPerTextByte;
+  if (!type.starts_with("image/")) return request.body.size() * kPerJsonByte;
+  const auto [height, width] = SizeOf(request.body);
+  constexpr auto kSide = static_cast<uint64_t>(kMaxPictureSide);
+  constexpr auto kPixels = static_cast<uint64_t>(kMaxPicturePixels);
+  if (height > kSide || width > kSide || height * width > kPixels) {
+    throw HttpError(413,
+                    fmt::format("a picture of {} x {} pixels; at most {} a side and {} in all are "
+                                "read",
+                                width, height, kMaxPictureSide, kMaxPicturePixels));
+  }
+  return height * width * kPerPixel + request.body.size() * kPerRawByte;
+}
 
 Response PredictRoute(const PredictorCore& core, const Request& request, int64_t max_batch,
                       const RunFeeds& run) {

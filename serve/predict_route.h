@@ -15,4 +15,8 @@ namespace coracle::serve {
 Response PredictRoute(const PredictorCore& core, const Request& request, int64_t max_batch,
                       const RunFeeds& run = {});
 
+// Bytes that the rows of a request take while they are read, at most. Throws HttpError with status
+// 413 for a picture that is too large to be read.
+uint64_t PredictBytes(const Request& request);
+
 }  // namespace coracle::serve

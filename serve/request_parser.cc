@@ -141,14 +141,17 @@ void RequestParser::ReadRequestLine() {
   http10_ = version == "HTTP/1.0";
   std::string_view target = line.substr(first + 1, last - first - 1);
   for (char c : target)
-    if (c <= ' ' || c > '~') Refuse("the path of the request has a character that must be encoded");
+    if (c <= ' ' || c > '~' || c == '#')
+      Refuse("the path of the request has a character that must be encoded");
   if (const size_t scheme = target.find("://"); scheme != target.npos && target[0] != '/') {
-    const size_t path = target.find('/', scheme + 3);
-    target = path == target.npos ? "/" : target.substr(path);
+    const std::string name = LowerCase(target.substr(0, scheme));
+    if (name != "http" && name != "https") Refuse("the address of a request begins with http://");
+    const size_t path = target.find_first_of("/?", scheme + 3);
+    target = path == target.npos || target[path] == '?' ? "/" : target.substr(path);
   }
   if (target.empty() || (target[0] != '/' && target != "*"))
     Refuse("the path of a request begins with /");
-  request_.path = target.substr(0, target.find_first_of("?#"));
+  request_.path = target.substr(0, target.find('?'));
 }
 
 // NAME: VALUE

@@ -121,8 +121,13 @@ std::string HostOfOrigin(const std::string& origin) {
   return scheme == origin.npos ? "" : origin.substr(scheme + 3);
 }
 
-// Bytes that rows take for a byte of the request: their texts and their numbers.
-constexpr uint64_t kPerRowByte = 16;
+// Whether no name server decides what the host of an origin is. Any name can be made to point to
+// this machine, so that a page of that name could ask the server for everything.
+bool IsSafeHost(const std::string& host) {
+  if (host.starts_with('[')) return true;  // an address of IPv6
+  const std::string name = LowerCase(host.substr(0, host.find(':')));
+  return name == "localhost" || name.find_first_not_of("0123456789.") == name.npos;
+}
 
 // Runs `answer` for a request to a model, and counts how it ends.
 template <class F>
@@ -236,6 +241,7 @@ Response Server::ModelRoute(Request& request, const std::vector<std::string>& pa
   std::string version;
   if (path.size() > 4 && path[3] == "versions") {
     version = path[4];
+    if (version.empty()) ThrowNoRoute();
     at = 5;
   }
   if (path.size() == at) {
@@ -284,7 +290,7 @@ Response Server::Predict(const Request& request, ServedModel& model) {
   return Counted(request, model, [&] {
     const Clock::time_point deadline = DeadlineOf(request);
     BudgetShare memory(options_.memory.get());
-    memory.Grow(request.body.size() * kPerRowByte);
+    memory.Grow(PredictBytes(request));
     return PredictRoute(
         model.predictor(), request, model.max_batch(),
         [&](std::vector<Tensor> feeds) { return model.Infer(std::move(feeds), deadline); });
@@ -298,6 +304,10 @@ void Server::AllowRepositoryVerb(const Request& request) const {
   const std::string origin = HostOfOrigin(request.Header("origin"));
   if (origin.empty() || LowerCase(origin) != LowerCase(request.Header("host")))
     throw HttpError(403, "a web page of another host may not load or unload models");
+  if (!IsSafeHost(origin))
+    throw HttpError(403,
+                    "a web page may load or unload models only if its host is an IP address or "
+                    "localhost");
 }
 
 Response Server::RepositoryRoute(const Request& request, const std::vector<std::string>& path) {

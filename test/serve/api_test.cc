@@ -107,7 +107,26 @@ TEST_F(Api, PagesOfOthersLoadNothing) {
   EXPECT_EQ(
       Post(unload, "", {{"host", "LOCALHOST:8000"}, {"origin", "http://localhost:8000"}}).status,
       200);
-  EXPECT_EQ(Post("/v2/repository/models/add/load", "", {{"host", "localhost:8000"}}).status, 200);
+  const std::string load = "/v2/repository/models/add/load";
+  EXPECT_EQ(Post(load, "", {{"host", "localhost:8000"}}).status, 200);
+  // A page of a name that points to this machine; only programs use such a name.
+  EXPECT_EQ(Post(load, "", {{"host", "a.example:8000"}}).status, 200);
+  for (const auto& [host, status] : {std::pair<const char*, int>{"evil.example:8000", 403},
+                                     {"localhost.evil.example:8000", 403},
+                                     {"127.0.0.1.evil.example", 403},
+                                     {"127.0.0.1:8000", 200},
+                                     {"[::1]:8000", 200},
+                                     {"localhost", 200}})
+    EXPECT_EQ(Post(load, "", {{"host", host}, {"origin", std::string("http://") + host}}).status,
+              status)
+        << host;
+}
+
+TEST_F(Api, VersionsHaveANumber) {
+  EXPECT_EQ(Post("/v2/models/add/versions/1/infer", Rows(1)).status, 200);
+  for (const char* version : {"", "2", "01", "1%00", "%31x"})
+    EXPECT_EQ(Post(fmt::format("/v2/models/add/versions/{}/infer", version), Rows(1)).status, 404)
+        << version;
 }
 
 TEST_F(Api, LoadingCanBeTurnedOff) {

@@ -67,6 +67,13 @@ class HttpClient {
     }
     return text;
   }
+  // Some of what has arrived.
+  std::string Read(size_t bytes) const {
+    std::string text(bytes, '\0');
+    const ssize_t count = ::recv(socket_, text.data(), bytes, 0);
+    text.resize(count > 0 ? static_cast<size_t>(count) : 0);
+    return text;
+  }
   // Reads an answer, and leaves the connection open.
   int ReadStatus() const {
     std::string text = Read("\r\n\r\n");

@@ -125,6 +125,35 @@ TEST_F(HttpLimits, ClientsThatDoNotReadAreLeft) {
   EXPECT_EQ(reader.ReadStatus(), 200);
 }
 
+// A client that does not read its answer makes room before one that reads slowly.
+TEST_F(HttpLimits, StalledAnswersMakeRoom) {
+  serve::HttpOptions options = SmallLimits();
+  options.connections = 2;
+  options.write_seconds = 600;
+  Start(options, [](const Request& request) {
+    return Response{.body = std::string(request.path == "/large" ? 40 << 20 : 1, 'a')};
+  });
+  const HttpClient lazy(port()), reader(port());
+  lazy.Send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+  reader.Send("GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+  std::atomic<bool> answered{false};
+  std::thread third([&] {
+    const HttpClient client(port());
+    client.Send(kGet);
+    EXPECT_EQ(client.ReadStatus(), 200);
+    answered = true;
+  });
+  std::string text;
+  for (int i = 0; i < 1000 && !answered; ++i) {
+    text += reader.Read(8000);
+    Sleep(10);
+  }
+  third.join();
+  text += reader.Read();
+  EXPECT_EQ(text.size() - text.find("\r\n\r\n") - 4, size_t{40} << 20);
+  EXPECT_LT(lazy.Read().size(), size_t{40} << 20);
+}
+
 TEST_F(HttpLimits, BodiesShareMemory) {
   serve::HttpOptions options = SmallLimits();
   options.body_seconds = 60;

@@ -43,6 +43,7 @@ TEST_F(Http, Answers) {
   EXPECT_EQ(head.substr(head.size() - 4), "\r\n\r\n");
   // HTTP/1.0 closes unless it is asked not to; the name of a host may be in the path.
   EXPECT_NE(Ask("GET http://a/x HTTP/1.0\r\n\r\n").find("GET /x 0"), std::string::npos);
+  EXPECT_NE(Ask("GET HTTP://a?/hidden HTTP/1.0\r\n\r\n").find("GET / 0"), std::string::npos);
 }
 
 TEST_F(Http, ConnectionsAreKept) {
@@ -93,10 +94,12 @@ TEST_F(Http, BadRequests) {
                               "X: a\x7f\r\n"})
     EXPECT_EQ(OnlyStatus(kPost + headers + "\r\n" + kHidden), 400) << headers;
   EXPECT_EQ(OnlyStatus(kPost + std::string("X: a\0b\r\n", 8) + "\r\n" + kHidden), 400);
-  for (const char* line : {"\r\nGET /x HTTP/1.1\r\n", "GET /x\r\n", "GET  HTTP/1.1\r\n",
-                           "GET /x y HTTP/1.1\r\n", "GET x HTTP/1.1\r\n", "GET /x http/1.1\r\n",
-                           "G(T /x HTTP/1.1\r\n", "GET /\x80 HTTP/1.1\r\n", "GET /x HTTP/1.1\n",
-                           "\x16\x03\x01\x02\r\n", "GET /x\tHTTP/1.1\r\n"})
+  for (const char* line :
+       {"\r\nGET /x HTTP/1.1\r\n", "GET /x\r\n", "GET  HTTP/1.1\r\n", "GET /x y HTTP/1.1\r\n",
+        "GET x HTTP/1.1\r\n", "GET ?x=http://a/x HTTP/1.1\r\n", "GET ftp://a/x HTTP/1.1\r\n",
+        "GET /x#y HTTP/1.1\r\n", "GET /x http/1.1\r\n", "G(T /x HTTP/1.1\r\n",
+        "GET /\x80 HTTP/1.1\r\n", "GET /x HTTP/1.1\n", "\x16\x03\x01\x02\r\n",
+        "GET /x\tHTTP/1.1\r\n"})
     EXPECT_EQ(OnlyStatus(line + std::string("Host: a\r\n\r\n") + kHidden), 400) << line;
   EXPECT_EQ(OnlyStatus("GET /x HTTP/1.1\r\n\r\n" + kHidden), 400);  // without Host
   EXPECT_EQ(OnlyStatus("GET /x HTTP/2.0\r\nHost: a\r\n\r\n" + kHidden), 505);

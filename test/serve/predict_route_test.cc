@@ -9,6 +9,7 @@
 
 namespace coracle::predict_route_test {
 using serve::HttpError;
+using serve::PredictBytes;
 using serve::PredictRoute;
 using serve::Request;
 
@@ -128,6 +129,51 @@ TEST(PredictRoute, Texts) {
             R"({"answers":[{"y":"b"},{"y":"aa"}]})");
   EXPECT_EQ(Refused(400, core, "text/plain", "abc"),
             "the character 'c' at byte 2 is not in the vocabulary");
+}
+
+// --- memory ---
+
+uint64_t BytesOf(const std::string& type, const std::string& body) {
+  Request request;
+  if (!type.empty()) request.headers["content-type"] = type;
+  request.body = body;
+  return PredictBytes(request);
+}
+
+// The beginning of a PNG: the sides have four bytes.
+std::string Png(const std::string& width, const std::string& height) {
+  return "\x89PNG\r\n\x1a\n" + std::string("\0\0\0\x0dIHDR", 8) + width + height + "more";
+}
+
+TEST(PredictRoute, BytesOfRows) {
+  EXPECT_EQ(BytesOf("", "0123456789"), 1120u);
+  EXPECT_EQ(BytesOf("application/json", "0123456789"), 1120u);
+  EXPECT_EQ(BytesOf("Text/CSV; charset=utf-8", "0123456789"), 640u);
+  EXPECT_EQ(BytesOf("image/x-portable-graymap", "P5 2 1 255"), 160u);
+}
+
+// A small file may hold a large picture.
+TEST(PredictRoute, BytesOfPictures) {
+  using namespace std::string_literals;  // NOLINT(google-build-using-namespace)
+  const std::string png = Png("\0\0\x01\0"s, "\0\0\0\x03"s);
+  EXPECT_EQ(BytesOf("image/png", png), 256u * 3 * 12 + png.size() * 16);
+  EXPECT_EQ(BytesOf("image/jpeg", png), BytesOf("image/png", png));  // the bytes say what it is
+  EXPECT_EQ(BytesOf("image/png", png.substr(0, 23)), 23u * 16);
+  // Fill bytes, segments that hold what looks like a frame, and markers without a length.
+  const std::string jpeg =
+      "\xff\xd8\xff\xe0\0\x06\xff\xc0\xff\xff\xff\xff\xdb\0\x03z\xff\xd0"
+      "\xff\xc4\0\x02\xff\xc2\0\x11\x08\x01\x02\0\x10more"s;
+  EXPECT_EQ(BytesOf("image/jpeg", jpeg), 258u * 16 * 12 + jpeg.size() * 16);
+  for (size_t size = 2; size + 5 < jpeg.size(); ++size)  // cut off
+    EXPECT_EQ(BytesOf("image/jpeg", jpeg.substr(0, size)), size * 16) << size;
+  EXPECT_EQ(BytesOf("image/jpeg", "\xff\xd8" + std::string(100, '\xff')), 102u * 16);
+  for (const std::string& side : {"\xff\xff\xff\xff"s, "\0\x01\0\0"s, "\0\0\xfe\xff"s}) {
+    try {
+      ADD_FAILURE() << BytesOf("image/png", Png(side, side));
+    } catch (const HttpError& error) {
+      EXPECT_EQ(error.status(), 413);
+    }
+  }
 }
 
 }  // namespace coracle::predict_route_test
