@@ -62,6 +62,43 @@ TEST(TestData, UsesNumbersOfTheTrainingData) {
   EXPECT_TRUE(BitEqual(test.at("data"), Tensor::Of<float>({1, 1}, {2})));
 }
 
+// In another order, words would get other numbers, and columns feed other inputs.
+TEST(TestData, HasTheOrderOfTheTrainingData) {
+  const TempDir dir;
+  WriteFileAtomic(dir / "train.csv", "a,b,kind,label\n1,2,p,x\n3,4,q,y\n");
+  WriteFileAtomic(dir / "turned.csv", "b,a,kind,label\n2,1,p,x\n");
+  WriteFileAtomic(dir / "other.csv", "c,a,kind,label\n2,1,p,x\n");
+  const auto open = [&](const std::string& file, const std::string& kinds,
+                        const std::string& classes) {
+    const auto csv = [](const std::string& name, const std::string& words,
+                        const std::string& labels) {
+      return "csv { file: \"" + name +
+             "\" header: true column { name: \"kind\" category: " + words +
+             " } label_kind: CLASS class: " + labels + " }";
+    };
+    const JobConfig job = Parse("train { " + csv("train.csv", "['p', 'q']", "['x', 'y']") +
+                                    " } test { " + csv(file, kinds, classes) + " }",
+                                dir);
+    OpenTestData(job, job.TestSets()[0]);
+  };
+  const std::string p = "['p', 'q']", x = "['x', 'y']";
+  EXPECT_NO_THROW(open("train.csv", p, x));
+  EXPECT_NO_THROW(open("other.csv", p, x));
+  EXPECT_NO_THROW(open("train.csv", "['q', 'p', 'r']", x));
+  const auto fails = [&](const std::string& file, const std::string& kinds,
+                         const std::string& classes, const std::string& end) {
+    const std::string text = ErrorOf([&] { open(file, kinds, classes); });
+    EXPECT_TRUE(text.ends_with(end)) << text;
+  };
+  fails("turned.csv", p, x,
+        "turned.csv: the columns must have the order of the training data: a, b, kind, not b, a, "
+        "kind");
+  fails("train.csv", "['q', 'p']", x,
+        "category of column 'kind' must have the order of the training data: p, q, not q, p");
+  fails("train.csv", p, "['y', 'x']",
+        "class must have the order of the training data: x, y, not y, x");
+}
+
 // Rows that are held out have no part in the mean.
 TEST(TestData, APartOfTheTrainingFile) {
   const TempDir dir;

@@ -95,6 +95,8 @@ TEST(JobSettings, Mistakes) {
             "--set=shuffle=maybe: shuffle takes true or false");
   EXPECT_EQ(ErrorOf([] { ParseJobSetting("epochs=1 batch_size: 2"); }),
             "--set=epochs=1 batch_size: 2: epochs takes a whole number");
+  EXPECT_EQ(ErrorOf([] { ParseJobSetting("epochs=1 # all that follows"); }),
+            "--set=epochs=1 # all that follows: epochs takes a whole number");
 }
 
 TEST(JobSettings, TheJobAndItsTextHaveTheValue) {

@@ -499,4 +499,40 @@ TEST(Predictor, NeedsItsDescription) {
                  "has no description of its preprocessing");
 }
 
+// No description is better than one that gives other values than the job's tests have.
+TEST(Predictor, WhatHasNoDescription) {
+  const auto described = [](const std::string& header, const std::string& fields) {
+    const Trained trained(R"(name: "m" model_text: "data { name: 'x' shape: [-1, 1, 1, 2] } "
+"layer { fc { input: 'x' size: 1 output: 'y' } } layer { mean { input: 'y' output: 'loss' } }"
+train { csv { file: "t.csv" header: true shape: [1, 1, 2] } )" +
+                              fields + R"( }
+bind { column: "data" var: "x" } batch_size: 2 max_iter: 1 deploy { input: "x" output: "y" })",
+                          {{"t.csv", header + "\n1,2,0\n3,4,1\n"}});
+    return FileExists(trained.dir / "out/model.preprocess.pbtxt");
+  };
+  EXPECT_TRUE(described("a,b,label", ""));
+  EXPECT_TRUE(described("a,b,label", "transform { noise: 0.1 mirror: true }"));
+  EXPECT_FALSE(described("a,b,label", "transform { scale: 0.5 }"));
+  EXPECT_FALSE(described("a,b,label", "transform { mean_value: 2 }"));
+  EXPECT_FALSE(described(",b,label", ""));   // a column without a name
+  EXPECT_FALSE(described("a,a,label", ""));  // two of one name
+  EXPECT_TRUE(described("a,b,", ""));        // the label needs none
+  const Trained larger(R"(name: "d" model_text: "data { name: 'image' shape: [-1, 1, 32, 32] } "
+"layer { fc { input: 'image' size: 1 output: 'y' } } layer { mean { input: 'y' output: 'loss' } }"
+train { digits { count: 10 } transform { pad: 4 crop_size: 32 } }
+batch_size: 5 max_iter: 1 deploy { input: "image" output: "y" })");
+  EXPECT_FALSE(FileExists(larger.dir / "out/model.preprocess.pbtxt"));
+}
+
+TEST(Predictor, RefusesWhatFloat32CannotHold) {
+  std::string job = IrisJob();
+  job.insert(job.find("label_kind"), "standardize: true ");
+  const Trained iris(job, {{"iris.csv", kIrisRows}});
+  const Predictor predictor(iris.model);
+  const std::string error = ErrorOf([&] {
+    predictor.Predict(Numbers({"3.4e38", "3.5", "1.4", "0.2"}));
+  });
+  EXPECT_TRUE(error.starts_with("row 0: column '0': float32 cannot hold ('3.4e38' - ")) << error;
+}
+
 }  // namespace coracle::predictor_test

@@ -67,7 +67,8 @@ std::string ErrorIn(const std::string& text) {
 TEST(PreprocessText, RefusesMistakes) {
   const std::string csv = "csv { cells: 2 column { name: \"\" number: 0 } }\n";
   const std::string input = "input { column: \"data\" var: \"x\" }\n";
-  EXPECT_NO_THROW(ParsePreprocess("version: 1\n" + csv + input, "p"));
+  EXPECT_NO_THROW(ParsePreprocess("version: 1\n" + csv + input + "output { var: \"y\" }", "p"));
+  ExpectContains(ErrorIn("version: 1\n" + csv + input), "no output is described");
   EXPECT_EQ(ErrorIn("version: 2\n" + csv + input),
             "p.pbtxt:1:1: version 2 is not known: this coracle reads version 1");
   ExpectContains(ErrorIn(csv + input), "preprocess needs version");

@@ -1,4 +1,5 @@
 #include <coracle/framework/base/error.h>
+#include <coracle/framework/base/file_reader.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/train/data/csv_columns.h>
 #include <fmt/format.h>
@@ -8,6 +9,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <limits>
+#include <memory>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -67,6 +69,19 @@ void SetColumn(const CsvOptions& options, const CsvColumn& own, size_t i, CsvLay
 }
 
 }  // namespace
+
+std::vector<CsvCell> ReadFirstRow(const CsvOptions& options) {
+  const auto file = std::make_shared<FileReader>(options.file);
+  const ReadChunk read = [file](char* to, size_t size) {
+    const auto bytes = static_cast<size_t>(std::min<uint64_t>(size, file->left()));
+    file->Read(to, bytes);
+    return bytes;
+  };
+  CsvReader reader(read, {options.file, options.delimiter});
+  std::vector<CsvCell> cells;
+  if (!reader.Next(&cells)) ThrowInvalid(options.file + ": no rows");
+  return cells;
+}
 
 size_t FindColumn(const CsvOptions& options, const std::vector<std::string>& names,
                   const std::string& name, size_t count) {
@@ -133,7 +148,13 @@ float NumberIn(const std::string& cell, std::optional<float> fill) {
 
 void AppendToData(const CsvColumn& column, const std::string& cell, std::vector<float>* data) {
   if (column.categories.empty()) {
-    data->push_back((NumberIn(cell, column.fill) - *column.mean) * *column.scale);
+    const float number = NumberIn(cell, column.fill);
+    const float value = (number - *column.mean) * *column.scale;
+    if (std::isfinite(number) && !std::isfinite(value)) {
+      ThrowInvalid(fmt::format("float32 cannot hold ({} - {:g}) * {:g}", Quote(cell, 40),
+                               *column.mean, *column.scale));
+    }
+    data->push_back(value);
     return;
   }
   const size_t first = data->size();

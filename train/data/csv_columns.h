@@ -24,6 +24,9 @@ struct CsvLayout {
 // for a column that the file does not have, and for settings that contradict each other.
 CsvLayout LayoutOf(const CsvOptions& options, const std::vector<std::string>& names, size_t count);
 
+// The cells of the file's first row: its header, or a row. Throws for an empty file.
+std::vector<CsvCell> ReadFirstRow(const CsvOptions& options);
+
 // The column of that name, or number if no name matches. Throws kNotFound, and kInvalidArgument if
 // two columns have the name.
 size_t FindColumn(const CsvOptions& options, const std::vector<std::string>& names,

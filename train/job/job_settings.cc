@@ -157,9 +157,11 @@ JobSetting ParseJobSetting(const std::string& text) {
   if (setting.value.empty()) return setting;
   setting.value = Quoted(field, setting.value);
   const std::vector<PathStep> steps = StepsOf(setting.field);
-  // A value such as "1 } x: 2" must not give other fields.
-  const std::vector<JobTextField> alone = EntriesOf(Statement(steps.back(), setting.value));
-  if (alone.size() != 1 || !Parses(*schema, NestedStatement(steps, setting.value)))
+  // A value such as "1 } x: 2" must not give other fields, and "1 # x" not hide those behind it.
+  const std::string statement = Statement(steps.back(), setting.value);
+  const std::vector<JobTextField> alone = EntriesOf(statement);
+  if (alone.size() != 1 || alone[0].end != statement.size() ||
+      !Parses(*schema, NestedStatement(steps, setting.value)))
     FailSetting(text, fmt::format("{} takes {}", field.name(), TypeWord(field)));
   return setting;
 }

@@ -2,10 +2,12 @@
 
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/base/trace.h>
+#include <coracle/train/data/csv_columns.h>
 #include <coracle/train/job/job.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <numeric>
 #include <utility>
 
@@ -128,6 +130,43 @@ CsvOptions WithFitted(CsvOptions csv, const JobConfig& config, const CsvOptions*
   return csv;
 }
 
+// Throws if the test has the words of the training data in another order, in which they would get
+// other numbers, or feed other inputs.
+void RequireSameOrder(const std::string& what, const std::vector<std::string>& train,
+                      const std::vector<std::string>& test) {
+  if (train == test || !std::is_permutation(train.begin(), train.end(), test.begin(), test.end()))
+    return;
+  ThrowInvalid(fmt::format("{} must have the order of the training data: {}, not {}", what,
+                           Join(train, ", "), Join(test, ", ")));
+}
+
+// The names of the columns of "data", as the file has them; none without a header.
+std::vector<std::string> NamesOfData(const CsvOptions& csv) {
+  std::error_code ignored;
+  if (!csv.header || !std::filesystem::is_regular_file(csv.file, ignored)) return {};
+  std::vector<std::string> names, used;
+  for (const CsvCell& cell : ReadFirstRow(csv)) names.push_back(cell.text);
+  const CsvLayout layout = LayoutOf(csv, names, names.size());
+  for (size_t i = 0; i < names.size(); ++i)
+    if (layout.used[i]) used.push_back(names[i]);
+  return used;
+}
+
+void RequireOrderOfTrain(const JobConfig& config, const CsvOptions& test) {
+  const auto* given = std::get_if<CsvOptions>(&config.train.source);
+  if (!given) return;
+  CsvOptions train = *given;
+  train.file = config.DataPath(train.file);
+  RequireSameOrder(test.file + ": class", train.classes, test.classes);
+  for (const CsvColumn& column : train.columns)
+    for (const CsvColumn& own : test.columns)
+      if (own.name == column.name)
+        RequireSameOrder(fmt::format("{}: category of column {}", test.file, Quote(own.name)),
+                         column.categories, own.categories);
+  if (train.file != test.file)
+    RequireSameOrder(test.file + ": the columns", NamesOfData(train), NamesOfData(test));
+}
+
 PictureOptions WithFitted(PictureOptions pictures, const JobConfig& config,
                           const PictureOptions* fitted) {
   const auto* train = std::get_if<PictureOptions>(&config.train.source);
@@ -172,6 +211,7 @@ DataSourcePtr OpenSource(const JobConfig& config, const DataToOpen& open) {
           for (auto* text : {&column.words, &column.characters})
             if (*text && !(*text)->vocabulary.empty())
               (*text)->vocabulary = config.DataPath((*text)->vocabulary);
+        if (test) RequireOrderOfTrain(config, csv);
         return MakeCsvSource(csv, rows);
       },
       [&config](NpzOptions npz) {

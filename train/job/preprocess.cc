@@ -169,6 +169,7 @@ void CheckPreprocess(const PreprocessConfig& config, const FieldPlaces& given) {
   const int sources = config.csv.has_value() + config.picture.has_value() + config.text.has_value();
   if (sources != 1) given.FailHere("give one of csv, picture and text");
   if (config.inputs.empty()) given.FailHere("no input is fed");
+  if (config.outputs.empty()) given.FailHere("no output is described");
 }
 
 const Fields<PreprocessConfig>& PreprocessFields() {

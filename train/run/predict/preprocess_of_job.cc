@@ -1,10 +1,11 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
-#include <coracle/framework/base/file_reader.h>
+#include <coracle/framework/base/text.h>
 #include <coracle/train/data/csv_columns.h>
 #include <coracle/train/data/text_column.h>
 #include <coracle/train/run/predict/output_meaning.h>
 #include <coracle/train/run/predict/preprocess_of_job.h>
+#include <fmt/format.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -30,18 +31,12 @@ std::vector<BindConfig> DeployedInputs(const JobConfig& config) {
   return inputs;
 }
 
-// The first row of the file: its header, or a row of cells.
-std::vector<CsvCell> FirstRow(const CsvOptions& options, const std::string& path) {
-  const auto file = std::make_shared<FileReader>(path);
-  const ReadChunk read = [file](char* to, size_t size) {
-    const auto bytes = static_cast<size_t>(std::min<uint64_t>(size, file->left()));
-    file->Read(to, bytes);
-    return bytes;
-  };
-  CsvReader reader(read, {options.file, options.delimiter});
-  std::vector<CsvCell> cells;
-  reader.Next(&cells);
-  return cells;
+// Throws if the header does not tell the column from others: rows of other files are found by it.
+void CheckName(const CsvOptions& options, const std::vector<std::string>& names, size_t i) {
+  if (!names[i].empty() && std::count(names.begin(), names.end(), names[i]) == 1) return;
+  ThrowInvalid(fmt::format(
+      "{}: column {} of the header {}; it needs a name of its own", options.file, i,
+      names[i].empty() ? "has no name" : "is called " + Quote(names[i]) + " like another"));
 }
 
 bool Reads(const std::set<std::string>& columns, const CsvLayout& layout, size_t i) {
@@ -55,9 +50,9 @@ bool Reads(const std::set<std::string>& columns, const CsvLayout& layout, size_t
           (columns.count(column.sequence) > 0 || columns.count(column.sequence + "@LENGTH") > 0));
 }
 
-RawCsv RawCsvOf(const CsvOptions& options, const std::string& path,
-                const std::set<std::string>& columns) {
-  const std::vector<CsvCell> first = FirstRow(options, path);
+RawCsv RawCsvOf(CsvOptions options, const std::string& path, const std::set<std::string>& columns) {
+  options.file = path;
+  const std::vector<CsvCell> first = ReadFirstRow(options);
   std::vector<std::string> names;
   for (const CsvCell& cell : first)
     if (options.header) names.push_back(cell.text);
@@ -73,6 +68,7 @@ RawCsv RawCsvOf(const CsvOptions& options, const std::string& path,
   if (columns.count("data") > 0) csv.shape = options.shape;
   for (size_t i = 0; i < first.size(); ++i) {
     if (!Reads(columns, layout, i)) continue;
+    if (options.header) CheckName(options, names, i);
     RawColumn column{layout.columns[i], static_cast<int64_t>(i)};
     if (column.column.text()) {
       column.words = column.column.text()->list->words();
@@ -169,6 +165,8 @@ std::optional<RawPicture> RawPictureOf(const JobConfig& config, const DataSource
   transform.scale = given.scale;
   transform.mean_value = given.mean_value;
   transform.crop_size = given.crop_size;
+  if (given.crop_size > std::min(picture->height, picture->width))
+    ThrowInvalid(config.Place("train.transform.crop_size") + ": a crop larger than the pictures");
   if (!given.mean_file.empty())
     picture->mean_image = MeanImage(*picture, config.DataPath(given.mean_file));
   return picture;
@@ -183,6 +181,12 @@ std::optional<RawText> RawTextOf(const JobConfig& config, const DataSource& data
   return text;
 }
 
+// Whether tests see other values than without the transform.
+bool ChangesTests(const TransformOptions& transform) {
+  return transform.scale != 1 || transform.crop_size > 0 || !transform.mean_value.empty() ||
+         !transform.mean_file.empty();
+}
+
 // Sets the source of `result`. Returns false if the inputs are not made of raw data.
 bool SetSource(const JobConfig& config, const DataSource& data, PreprocessConfig* result) {
   std::set<std::string> columns, made;
@@ -190,6 +194,10 @@ bool SetSource(const JobConfig& config, const DataSource& data, PreprocessConfig
   if (const auto* csv = std::get_if<CsvOptions>(&config.train.source)) {
     const auto fitted = data.fitted();
     const CsvOptions& options = fitted && fitted->csv ? *fitted->csv : *csv;
+    if (config.train.transform && ChangesTests(*config.train.transform)) {
+      ThrowInvalid(config.Place("train.transform") +
+                   ": for csv data, give mean and scale in csv instead");
+    }
     result->csv = RawCsvOf(options, config.DataPath(csv->file), columns);
     for (const RawColumn& raw : result->csv->columns) {
       const CsvColumn& column = raw.column;
@@ -221,6 +229,7 @@ std::optional<PreprocessConfig> PreprocessOf(const JobConfig& config, const Prog
                                      [&](const CarryConfig& carry) { return carry.from == name; });
     if (!carried) result.outputs.push_back(MeaningOf(name, config, programs, data, scope));
   }
+  if (result.outputs.empty()) return std::nullopt;
   return result;
 }
 
