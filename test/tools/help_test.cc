@@ -323,7 +323,7 @@ TEST_F(HelpCommand, CompletionInBash) {
   EXPECT_EQ(Bash(dir_, "ops linsp"), "linspace\n");
   EXPECT_EQ(Bash(dir_, "layers simple"), "simple_rnn\n");
   EXPECT_EQ(Bash(dir_, "help lookah"), "lookahead\n");
-  EXPECT_EQ(Bash(dir_, "help job.train.c"), "job.train.csv\n");
+  EXPECT_EQ(Bash(dir_, "help job.train.cs"), "job.train.csv\n");
   EXPECT_EQ(Bash(dir_, "--threads 2 vers"), "version\n");
   EXPECT_EQ(Bash(dir_, "train j"), "job.pbtxt\n");
   EXPECT_EQ(Bash(dir_, "run --feed = a"), "a.npz\n");
