@@ -5,6 +5,7 @@
 #include <coracle/train/run/predict/row_json.h>
 #include <fmt/format.h>
 
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -26,6 +27,7 @@ std::string CsvCellText(const std::string& text) {
 }
 
 std::string ScoreText(double score) {
+  if (std::isnan(score)) return "nan";  // not -nan
   const auto narrow = static_cast<float>(score);
   return static_cast<double>(narrow) == score ? fmt::format("{}", narrow)
                                               : fmt::format("{}", score);
@@ -55,6 +57,8 @@ class CsvWriter : public AnswerWriter {
 
  private:
   static std::string Line(const std::vector<std::string>& cells) {
+    // Readers skip an empty line, so the rows below it would seem to move up.
+    if (cells.size() == 1 && cells[0].empty()) return "\"\"\n";
     std::vector<std::string> shown;
     for (const std::string& cell : cells) shown.push_back(CsvCellText(cell));
     return Join(shown, ",") + "\n";

@@ -4,6 +4,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/tools/child_process.h>
 #include <coracle/tools/command.h>
+#include <coracle/tools/print.h>
 #include <coracle/tools/sweep_trials.h>
 #include <coracle/train/log/format.h>
 #include <fmt/format.h>
@@ -24,8 +25,7 @@ std::string InSweep(const SweepOptions& options, const std::string& name) {
   return (fs::path(options.directory) / name).string();
 }
 
-std::vector<TrialSettings> ReadTrials(const std::string& file) {
-  const JsonReader json(ReadFile(file, kMaxRecord), file);
+std::vector<TrialSettings> ReadTrials(const JsonReader& json) {
   std::vector<TrialSettings> trials;
   for (const JsonReader& settings : json.At("trials").Items()) {
     trials.emplace_back();
@@ -159,6 +159,7 @@ class TrialRounds {
                     : "failed: " + (trial.error.empty() ? "no value" : trial.error);
     Print(fmt::format("trial {}: step {}, {}   {}\n", trial.number, trial.summary.step, value,
                       Join(trial.settings, " ")));
+    Flush();  // the next line may come hours later
   }
 
   const SweepOptions& options_;
@@ -174,17 +175,24 @@ void OpenSweep(const SweepOptions& options, bool overwrite) {
     for (size_t i = 0; FileExists(InSweep(options, fmt::format("trial_{:03}", i + 1))); ++i)
       RemoveDirectory(InSweep(options, fmt::format("trial_{:03}", i + 1)));
   } else if (FileExists(file)) {
-    const std::vector<TrialSettings> before = ReadTrials(file);
+    const JsonReader json(ReadFile(file, kMaxRecord), file);
+    if (json.Has("job_text") && json.At("job_text").Text() != Utf8(options.job_text))
+      ThrowInvalid(fmt::format("{}: the job has changed since; give --overwrite or another --out",
+                               PrintableLine(file)));
+    const std::vector<TrialSettings> before = ReadTrials(json);
     const bool more = options.halving == 0 && before.size() < options.trials.size();
     if ((before.size() != options.trials.size() && !more) ||
         !std::equal(before.begin(), before.end(), options.trials.begin()))
       ThrowInvalid(fmt::format("{}: holds another sweep; give --overwrite or another --out",
                                PrintableLine(file)));
   }
-  nlohmann::ordered_json json = {
-      {"format", "coracle sweep"},  {"version", 1},
-      {"job", Utf8(options.job)},   {"metric", Utf8(options.metric)},
-      {"halving", options.halving}, {"trials", nlohmann::ordered_json::array()}};
+  nlohmann::ordered_json json = {{"format", "coracle sweep"},
+                                 {"version", 1},
+                                 {"job", Utf8(options.job)},
+                                 {"metric", Utf8(options.metric)},
+                                 {"halving", options.halving},
+                                 {"job_text", Utf8(options.job_text)},
+                                 {"trials", nlohmann::ordered_json::array()}};
   for (const TrialSettings& trial : options.trials) {
     json["trials"].push_back(nlohmann::ordered_json::array());
     for (const std::string& setting : trial) json["trials"].back().push_back(Utf8(setting));

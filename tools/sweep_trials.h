@@ -13,6 +13,7 @@ namespace coracle::tools {
 
 struct SweepOptions {
   std::string job = {};        // its file
+  std::string job_text = {};   // without the settings
   std::string directory = {};  // OUT
   std::vector<TrialSettings> trials = {};
   std::vector<std::string> words = {};  // further words of each `coracle train`
@@ -31,8 +32,9 @@ struct Trial {
   std::optional<double> value = {};  // of the metric; none without one
 };
 
-// Writes OUT/sweep.json, or checks that it is of the same sweep: the trials that it lists must be
-// the first of these. Throws kInvalidArgument if it is not, kDataLoss for a damaged one.
+// Writes OUT/sweep.json, or checks that it is of the same sweep: it must have the same text of the
+// job, and the trials that it lists must be the first of these. Throws kInvalidArgument if it is
+// not, kDataLoss for a damaged one.
 void OpenSweep(const SweepOptions& options, bool overwrite);
 
 // Runs the trials that are not complete: those that have snapshots continue. A failed trial does

@@ -211,8 +211,16 @@ TEST_F(Cli, SweepAndRuns) {
          {"halved/trial_001", "halved/trial_004", "done", "2/2", "8/8", "test/loss="});
   Expect("coracle runs output --json", 0, {"\"state\": \"done\"", "optimizer.sgd.learning_rate"});
   Expect("coracle runs nowhere", 1, {"there is no directory 'nowhere'"});
+  Expect(
+      "mkdir -p output/bad && echo '{\"type\": 1}' > output/bad/log.jsonl && coracle runs output",
+      0, {"left out: not a run's log: output/bad/log.jsonl:1", "output/tiny_sweep/trial_001"});
   Expect("coracle sweep job.pbtxt", 2, {"needs --set=FIELD=VALUES, at least once"});
   Expect("coracle sweep job.pbtxt --set=batch_size=1..9", 2, {"a range needs --trials=N"});
+  // Trials of the old text would pass for trials of the new one.
+  Expect(
+      "echo ' random_seed: 5' >> job.pbtxt && coracle sweep job.pbtxt "
+      "--set=optimizer.sgd.learning_rate=0.001,0.1,1e30",
+      1, {"sweep.json: the job has changed since; give --overwrite or another --out"});
 }
 
 }  // namespace coracle::cli_train_test

@@ -4,6 +4,8 @@
 #include <coracle/test/test_data.h>
 #include <coracle/test/tools/cli.h>
 
+#include <algorithm>
+
 namespace coracle::predict_cli_test {
 
 constexpr const char* kJob = R"(
@@ -179,6 +181,19 @@ TEST_F(PredictCli, RefusesWrongUse) {
   Expect("coracle predict town town.csv --columns=none", 1, {"the column 'none' is missing"});
   Expect("coracle predict town missing.csv", 1, {"cannot read 'missing.csv'"});
   Expect("coracle predict missing town.csv", 1, {"missing"});
+  Expect("coracle predict town town.csv --out=./town.csv", 2, {"--out is the file of the rows"});
+  EXPECT_EQ(ReadFile(Path("town.csv")), kTown);
+}
+
+// Readers of csv skip empty lines, which would move the answers below it to other rows.
+TEST_F(PredictCli, AnEmptyAnswerIsALine) {
+  // Negative ids are padding; one of the two rows has one.
+  const std::string file = Path("town/model.preprocess.pbtxt"), text = ReadFile(file);
+  WriteFileAtomic(file, text.substr(0, text.find("output {")) + "output { var: 'z' kind: IDS }\n");
+  WriteFileAtomic(Path("rows.csv"), "age,city,rooms\n1e6,Oslo,1\n-1e6,Oslo,1\n");
+  const std::string answers = Output("coracle predict town rows.csv");
+  EXPECT_EQ(std::count(answers.begin(), answers.end(), '\n'), 3) << answers;
+  EXPECT_NE(answers.find("\n\"\"\n"), std::string::npos) << answers;
 }
 
 TEST_F(PredictCli, Pictures) {

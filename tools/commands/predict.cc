@@ -10,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 namespace coracle::tools {
 namespace {
@@ -90,6 +91,13 @@ void CheckFlags(const PredictFlags& flags) {
     throw UsageError("--format is csv, jsonl or text, got " + Quote(flags.format));
 }
 
+// The answers would replace the rows.
+void RequireOtherFile(const std::string& out, const std::string& rows) {
+  std::error_code ignored;
+  if (std::filesystem::equivalent(out, rows, ignored))
+    throw UsageError("--out is the file of the rows: " + Quote(out, 300));
+}
+
 bool ToStandardOutput(const PredictFlags& flags) { return flags.out.empty() || flags.out == "-"; }
 
 AnswerOptions AnswersOf(const PredictFlags& flags, const RawRows& rows) {
@@ -141,6 +149,7 @@ int RunPredict(const Args& args, const PredictFlags& flags) {
                        : rows.waits    ? size_t{1}
                                        : size_t{64};
   const bool print = ToStandardOutput(flags);
+  if (!print) RequireOtherFile(flags.out, args[1]);
   const auto answer = [&](const WritePieceFn& write) {
     const std::unique_ptr<AnswerWriter> writer = MakeAnswerWriter(core, answers, write);
     Batches batches(core, *writer, flags.probabilities ? 0 : flags.top, batch, print);

@@ -34,10 +34,19 @@ struct FoundRun {
   RunSummary summary;
 };
 
+// Adds a run. Only warns of a bad log, so that the other runs are listed.
+void AddRun(const std::string& directory, std::vector<FoundRun>* runs) {
+  try {
+    runs->push_back({directory, ReadRunSummary(directory)});
+  } catch (const Error& e) {
+    LogMessage(MessageLevel::kWarning, "left out: " + e.message());
+  }
+}
+
 // Adds the runs in `directory` and below. Skips directories that cannot be read.
 void FindRuns(const fs::path& directory, int depth, std::vector<FoundRun>* runs) {
   if (FileExists((directory / "log.jsonl").string()) && runs->size() < kMaxRuns)
-    runs->push_back({directory.string(), ReadRunSummary(directory.string())});
+    AddRun(directory.string(), runs);
   if (depth == kMaxDepth) return;
   std::error_code error;
   std::vector<fs::path> inner;
@@ -75,7 +84,7 @@ std::string LineOf(const FoundRun& run, size_t width) {
   std::string line = fmt::format("{:<{}}  {:<10}  {:>13}  {:>8.1f}s ", Shown(run.directory), width,
                                  StateOf(summary), step, summary.end - summary.begin);
   line += FormatValues(summary.values, FormatShort);
-  for (const std::string& setting : summary.settings) line += " --set=" + setting;
+  for (const std::string& setting : summary.settings) line += " --set=" + PrintableLine(setting);
   return line + "\n";
 }
 

@@ -75,6 +75,7 @@ SweepOptions OptionsOf(const Args& args, const SweepFlags& flags, const JobConfi
   if (flags.halving == 1) throw UsageError("--halving must be at least 2, or 0");
   SweepOptions options;
   options.job = args[0];
+  options.job_text = job.text;
   options.directory = flags.out.empty() ? DefaultOutputDirectory(job) + "_sweep" : flags.out;
   std::vector<SweepAxis> axes;
   for (const std::string& text : flags.set) axes.push_back(ParseSweepAxis(text));
