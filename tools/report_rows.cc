@@ -34,11 +34,17 @@ struct LabelReader {
     const auto found = std::find(classes.begin(), classes.end(), label);
     if (found != classes.end()) return found - classes.begin();
     int64_t number = 0;
-    if (ParseInt64(label, &number)) return number;
+    if (!NamesAreNumbers() && ParseInt64(label, &number)) return number;
     if (classes.empty())
       Fail(row, fmt::format("the label {} is not the number of a class", Quote(label, 40)));
     Fail(row, fmt::format("the label {} is not one of the classes{}", Quote(label, 40),
                           DidYouMean(label, classes)));
+  }
+  // Whether a class is called by a number, such as the digits 3 and 8: then a number is a name.
+  bool NamesAreNumbers() const {
+    int64_t ignored = 0;
+    return std::any_of(classes.begin(), classes.end(),
+                       [&ignored](const std::string& name) { return ParseInt64(name, &ignored); });
   }
   static double Number(const SourceRow& row, const std::string& label) {
     double number = 0;

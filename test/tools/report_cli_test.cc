@@ -92,6 +92,23 @@ TEST_F(ReportCli, RefusesBadLabels) {
   Expect("coracle report iris --data=rows.jsonl", 2, {"--label=COLUMN"});
 }
 
+// Where names of classes are numbers, a number is a name and never the place of a class.
+TEST_F(ReportCli, ClassesCalledByNumbers) {
+  const auto renamed = [](std::string text, const std::string& quote) {
+    for (const auto& [from, to] : {std::pair("a", "3"), std::pair("b", "8")})
+      for (size_t at; (at = text.find(quote + from + quote)) != text.npos;)
+        text.replace(at + quote.size(), 1, to);
+    return text;
+  };
+  WriteFileAtomic(Path("job.pbtxt"), renamed(kIris, "\""));
+  WriteFileAtomic(Path("rows.csv"), renamed(kRows, ","));
+  Expect("coracle train job.pbtxt", 0, {});
+  EXPECT_EQ(Report("coracle report iris --data=rows.csv").At("rows").Integer(0), 5);
+  WriteFileAtomic(Path("bad.csv"), "p,kind,q\n1,1,2\n");
+  Expect("coracle report iris --data=bad.csv", 1,
+         {"bad.csv:2: the label '1' is not one of the classes"});
+}
+
 TEST_F(ReportCli, Numbers) {
   WriteFileAtomic(Path("job.pbtxt"), R"(
 name: "town" model_text: "data { name: 'x' shape: [-1, 2] } data { name: 'y' shape: [-1, 1] } "
