@@ -87,7 +87,8 @@ SweepAxis ParseSweepAxis(const std::string& text) {
   axis.log = value.starts_with("log(") && value.ends_with(')');
   if (ParseRange(axis.log ? value.substr(4, value.size() - 5) : value, &axis)) {
     CheckAxisRange(text, axis);
-    ParseJobSetting(axis.field + "=" + ValueAt(axis, 0.5));
+    // A place where a range of real numbers hardly has a whole one.
+    ParseJobSetting(axis.field + "=" + ValueAt(axis, 0.1234));
     return axis;
   }
   if (axis.log)

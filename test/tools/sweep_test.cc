@@ -88,7 +88,7 @@ TEST(Sweep, Mistakes) {
   EXPECT_EQ(ErrorOf([] { ParseSweepAxis("epochs=1,two"); }),
             "--set=epochs=two: epochs takes a whole number");
   EXPECT_EQ(ErrorOf([] { ParseSweepAxis("epochs=0.5..1.5"); }),
-            "--set=epochs=1: epochs takes a whole number");
+            "--set=epochs=0.6234: epochs takes a whole number");
 }
 
 }  // namespace coracle::tools::sweep_test

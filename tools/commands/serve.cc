@@ -226,7 +226,9 @@ int Serve(const Args& args, const ServeFlags& flags) {
   signals.Serve([&] { server.StopBeingReady(); }, flags.grace, [&] { http.Stop(); });
   for (const serve::ModelState& state : models.Index())
     Print(fmt::format("model {}, version {}\n", state.name, state.version));
-  Print(fmt::format("serving on http://{}:{}\n", flags.address, http.port()));
+  const bool has_colons = flags.address.find(':') != std::string::npos;  // IPv6
+  const std::string host = has_colons ? "[" + flags.address + "]" : flags.address;
+  Print(fmt::format("serving on http://{}:{}\n", host, http.port()));
   std::fflush(stdout);
   if (flags.watch > 0) models.Watch(flags.watch);
   http.Run();
