@@ -31,6 +31,15 @@ bool IsModelFile(const fs::path& path) {
   return path.extension() == ".onnx" || path.extension() == ".pdmodel";
 }
 
+// Whether the folder is that of a model. Others, such as the snapshots of a run, are left out.
+bool HoldsModel(const fs::path& folder) {
+  std::error_code error;
+  const std::vector<fs::path> entries = EntriesOf(folder, &error);
+  return std::any_of(entries.begin(), entries.end(), [](const fs::path& path) {
+    return IsModelFile(path) || path.filename() == "__model__" || path.extension() == ".json";
+  });
+}
+
 using Versions = std::map<int64_t, ModelPlace>;
 
 std::string Conflict(const std::string& what, const std::string& first, const std::string& second) {
@@ -52,7 +61,7 @@ Versions VersionsIn(const fs::path& folder, std::vector<std::string>* problems) 
   // A folder that is gone since its parent was read is simply not there.
   if (error && error != std::errc::no_such_file_or_directory)
     problems->push_back(fmt::format("{}: {}", folder.string(), error.message()));
-  if (!error && versions.empty()) versions[1] = {folder.string()};
+  if (!error && versions.empty() && HoldsModel(folder)) versions[1] = {folder.string()};
   return versions;
 }
 

@@ -28,7 +28,8 @@ struct FoundModels {
 
 // `files` are paths by name, each of version 1. A directory has NAME.onnx, NAME.pdmodel, NAME/ (a
 // model's directory), or NAME/VERSION/ with a number for each version; what has no such name is
-// left out. A name must come from one place: others get a conflict that names both.
+// left out, and so are directories without a model. A name must come from one place: others get a
+// conflict that names both.
 FoundModels FindModels(const std::map<std::string, std::string>& files,
                        const std::vector<std::string>& directories);
 

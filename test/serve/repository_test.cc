@@ -70,6 +70,17 @@ TEST_F(Repositories, EachModelThatIsNotReadyHasAReason) {
   EXPECT_TRUE(models_->AllReady());
 }
 
+// The directory of a training run has snapshots next to its model.
+TEST_F(Repositories, FoldersWithoutAModelAreLeftOut) {
+  SaveScale(root_ + "/good", 2);
+  fs::create_directories(root_ + "/snapshots/step_00000020");
+  fs::create_directories(root_ + "/versions/3");
+  Open();
+  EXPECT_TRUE(StateOf("good").ready);
+  EXPECT_FALSE(StateOf("versions", "3").ready);
+  EXPECT_EQ(models_->Index().size(), 2u);
+}
+
 TEST_F(Repositories, LoadReportsTheVersionsThatItLoaded) {
   fs::create_directories(root_ + "/m/1");
   fs::create_directories(root_ + "/m/2");
