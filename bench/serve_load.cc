@@ -288,7 +288,7 @@ double Milliseconds(const std::vector<double>& sorted, double part) {
   return 1000 * sorted[static_cast<size_t>(part * last + 0.5)];
 }
 
-// Bytes; 0 if nobody says it.
+// The resident size of the server in bytes; 0 if neither --pid nor its metrics tell it.
 double ResidentBytes(const Arguments& arguments) {
   const std::string pid = arguments.Text("pid", ""), address = arguments.Text("address", "");
   if (!pid.empty()) {

@@ -32,7 +32,7 @@ bool LiesIn(const Tensor& result, const Results::Others& others) {
   });
 }
 
-// What the kernels take for granted, and a caller may get wrong.
+// Checks elements that kernels do not check: a bool must be 0 or 1, a text must have its bytes.
 void CheckElements(const coracle_tensor& from, DType dtype, const std::string& what) {
   if (dtype == DType::kBool) {
     const auto* bytes = static_cast<const unsigned char*>(from.data);

@@ -51,7 +51,7 @@ class Results {
     LoD lod;
     std::vector<const uint64_t*> levels;
     std::vector<uint64_t> sizes;
-    Tensor copy;  // of a result in memory of others
+    Tensor copy;  // of a result that lies in a feed or a parameter
   };
   static void FillOne(const Tensor& from, Kept& kept, coracle_tensor* to);
 

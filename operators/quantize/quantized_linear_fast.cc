@@ -204,7 +204,7 @@ class FloatWeightArgs : public ForwardingArgs {
   Tensor scale_, zero_;
 };
 
-// Whether float32 holds all numbers that the scales may stand for.
+// Whether every weight, an integer times its scale, is finite in float32.
 bool AreModerate(const Tensor& scales) {
   const auto* s = scales.data<float>();
   return std::all_of(s, s + scales.numel(), [](float x) { return !(std::abs(x) > 1e35f); });
