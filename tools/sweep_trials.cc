@@ -65,7 +65,16 @@ std::string ErrorIn(const std::string& output) {
 struct Budget {
   int64_t amount = 0;
   const char* flag = "";  // "--max_iter"; "": to the job's own end
+  bool last = true;       // the trial must have saved its model, too
 };
+
+// Whether the value of `a` is better. Trials without a value, or with a nan, come last.
+bool IsBetter(bool maximize, const Trial& a, const Trial& b) {
+  const bool a_counts = a.value && !std::isnan(*a.value);
+  const bool b_counts = b.value && !std::isnan(*b.value);
+  if (!a_counts || !b_counts) return a_counts && !b_counts;
+  return maximize ? *a.value > *b.value : *a.value < *b.value;
+}
 
 class TrialRounds {
  public:
@@ -92,9 +101,10 @@ class TrialRounds {
       const double share = std::pow(options_.halving, round + 1 - rounds);
       const auto amount =
           static_cast<int64_t>(std::ceil(static_cast<double>(whole.amount) * share));
-      Round(left, {std::max<int64_t>(amount, 1), whole.flag});
-      std::stable_sort(left.begin(), left.end(),
-                       [this](const Trial* a, const Trial* b) { return IsBetter(*a, *b); });
+      Round(left, {std::max<int64_t>(amount, 1), whole.flag, round + 1 == rounds});
+      std::stable_sort(left.begin(), left.end(), [this](const Trial* a, const Trial* b) {
+        return IsBetter(options_.maximize, *a, *b);
+      });
       if (round + 1 < rounds) left.resize(Survivors(left.size()));
     }
     return std::move(trials_);
@@ -104,18 +114,14 @@ class TrialRounds {
   size_t Survivors(size_t n) const {
     return std::max<size_t>(n / static_cast<size_t>(options_.halving), 1);
   }
-  bool IsBetter(const Trial& a, const Trial& b) const {
-    const bool a_counts = a.value && !std::isnan(*a.value);
-    const bool b_counts = b.value && !std::isnan(*b.value);
-    if (!a_counts || !b_counts) return a_counts && !b_counts;
-    return options_.maximize ? *a.value > *b.value : *a.value < *b.value;
-  }
 
-  // Whether the log says that the trial came to the end of the budget.
+  // Whether the log says that the trial came to the end of the budget. One that was interrupted in
+  // a later round did.
   static bool IsComplete(const Trial& trial, const Budget& budget) {
     const RunSummary& summary = trial.summary;
     const int64_t unit = std::string_view(budget.flag) == "--epochs" ? summary.steps_per_epoch : 1;
-    return summary.ended && !summary.stopped && summary.step >= budget.amount * unit;
+    if (summary.step < budget.amount * unit) return false;
+    return (summary.ended && !summary.stopped) || (!budget.last && summary.step > 0);
   }
 
   ChildCommand CommandFor(const Trial& trial, const Budget& budget) const {
@@ -205,12 +211,8 @@ std::vector<Trial> RunTrials(const SweepOptions& options, const JobConfig& job) 
 }
 
 void SortTrials(bool maximize, std::vector<Trial>* trials) {
-  const auto key = [maximize](const Trial& trial) {
-    const bool counts = trial.value && !std::isnan(*trial.value);
-    return std::pair(!counts, counts ? (maximize ? -*trial.value : *trial.value) : 0.0);
-  };
   std::stable_sort(trials->begin(), trials->end(),
-                   [&key](const Trial& a, const Trial& b) { return key(a) < key(b); });
+                   [maximize](const Trial& a, const Trial& b) { return IsBetter(maximize, a, b); });
 }
 
 std::string TrialTable(const std::vector<Trial>& trials, const std::string& metric) {

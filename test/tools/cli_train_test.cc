@@ -214,6 +214,15 @@ TEST_F(Cli, SweepAndRuns) {
   Expect(
       "mkdir -p output/bad && echo '{\"type\": 1}' > output/bad/log.jsonl && coracle runs output",
       0, {"left out: not a run's log: output/bad/log.jsonl:1", "output/tiny_sweep/trial_001"});
+  Expect("coracle sweep job.pbtxt --set=max_iter=1,2 --halving=2 --out=refused", 2,
+         {"--halving sets max_iter itself; remove --set=max_iter"});
+  // A trial that was interrupted in its last round goes on from there.
+  Expect(
+      "for i in 1 2 3 4; do grep -q '\"step\":8' halved/trial_00$i/log.jsonl && "
+      "sed -i '$d' halved/trial_00$i/log.jsonl; done; coracle sweep job.pbtxt "
+      "--set='optimizer.sgd.learning_rate=log(1e-5..1)' --trials=4 --halving=2 --out=halved > o; "
+      "grep -c '^trial [1-4]: step 8' o; grep -c 'step [24],' o; true",
+      0, {"1\n0\n"});
   Expect("coracle sweep job.pbtxt", 2, {"needs --set=FIELD=VALUES, at least once"});
   Expect("coracle sweep job.pbtxt --set=batch_size=1..9", 2, {"a range needs --trials=N"});
   // Trials of the old text would pass for trials of the new one.

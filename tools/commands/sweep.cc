@@ -73,12 +73,19 @@ void ChooseMetric(const SweepFlags& flags, const JobConfig& job, SweepOptions* o
 SweepOptions OptionsOf(const Args& args, const SweepFlags& flags, const JobConfig& job) {
   if (flags.set.empty()) throw UsageError("needs --set=FIELD=VALUES, at least once");
   if (flags.halving == 1) throw UsageError("--halving must be at least 2, or 0");
+  if (flags.halving > 0 && job.max_iter == 0 && job.epochs == 0)
+    throw UsageError("--halving divides the job's max_iter or epochs, and the job has neither");
   SweepOptions options;
   options.job = args[0];
   options.job_text = job.text;
   options.directory = flags.out.empty() ? DefaultOutputDirectory(job) + "_sweep" : flags.out;
   std::vector<SweepAxis> axes;
-  for (const std::string& text : flags.set) axes.push_back(ParseSweepAxis(text));
+  for (const std::string& text : flags.set) {
+    axes.push_back(ParseSweepAxis(text));
+    const std::string& field = axes.back().field;
+    if (flags.halving > 0 && (field == "max_iter" || field == "epochs"))
+      throw UsageError("--halving sets " + field + " itself; remove --set=" + field);
+  }
   options.trials = flags.trials > 0 ? DrawTrials(axes, flags.trials, flags.seed) : GridOf(axes);
   options.words.assign(args.begin() + 1, args.end());
   if (!flags.data_dir.empty()) options.words.push_back("--data_dir=" + flags.data_dir);
