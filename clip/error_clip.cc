@@ -1,5 +1,6 @@
 #include <coracle/clip/clip.h>
 #include <coracle/framework/base/error.h>
+#include <coracle/framework/base/required.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/program.h>
@@ -14,6 +15,7 @@ namespace coracle {
 
 void AppendErrorClips(BlockDesc& block, const GradToVar& grad_to_var,
                       const AppendErrorClip& append) {
+  RequireFunction(append, "error clip: the function that appends clips");
   const EditGuard guard(block.program());
   if (block.NumOps() == 0) return;
   const OpDesc& last = block.op(block.NumOps() - 1);
@@ -53,6 +55,7 @@ BackwardCallback CountingErrorClipCallback(ProgramDesc& startup) {
 
 void CountErrorClip(BlockDesc& block, ProgramDesc& startup, const std::string& grad,
                     const std::string& var, const std::function<void()>& clip) {
+  RequireFunction(clip, fmt::format("error clip of {}: the function that appends it", Quote(var)));
   const EditGuard guard(block.program(), startup);
   if (Variable::Of(block, grad).desc().type() != VarType::kLoDTensor) return clip();
   ProgramDesc& main = block.program();

@@ -3,6 +3,7 @@
 #include <coracle/clip/internal/text_clip.h>
 #include <coracle/clip/split_factor.h>
 #include <coracle/framework/base/registry.h>
+#include <coracle/framework/base/required.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/program.h>
@@ -509,7 +510,9 @@ Setting AdaptiveGradientClip(const AdaptiveClipOptions& options) {
 Setting NoGradientClip() { return {"none", {}}; }
 
 void RegisterGradientClip(const std::string& kind, FieldTable fields, GradientClipFn append) {
+  if (kind.empty()) ThrowInvalid("gradient clip: the kind to register has no name");
   if (kind == kChoiceName) ThrowInvalid(fmt::format("gradient clip: {}", kChoiceNameError));
+  RequireFunction(append, fmt::format("gradient clip {}: its function", Quote(kind)));
   Kinds& kinds = AllKinds();
   const std::lock_guard<std::mutex> lock(kinds.mutex);
   if (kinds.Find(kind)) {

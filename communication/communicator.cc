@@ -2,6 +2,8 @@
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <numeric>
 
 namespace coracle {
@@ -63,6 +65,26 @@ void CheckReduction(const Exchange& exchange) {
                            ToString(exchange.reduction)));
 }
 
+// Only a buffer of no elements may be null.
+void CheckBuffers(const Exchange& exchange) {
+  if (exchange.kind == Exchange::Kind::kBarrier) return;
+  const bool per_rank = exchange.kind == Exchange::Kind::kReduceScatter ||
+                        exchange.kind == Exchange::Kind::kAllGather;
+  const size_t of_each = per_rank ? exchange.counts.size() / (1 + exchange.more.size()) : 1;
+  for (size_t k = 0; k <= exchange.more.size(); ++k) {
+    const auto first = exchange.counts.begin() + static_cast<std::ptrdiff_t>(k * of_each);
+    const auto last = first + static_cast<std::ptrdiff_t>(of_each);
+    // A rank with no elements of its own need not have the buffer of these.
+    const bool always = std::all_of(first, last, [](int64_t count) { return count > 0; });
+    const void* const in = k == 0 ? exchange.in : exchange.more[k - 1].in;
+    const void* const out = k == 0 ? exchange.out : exchange.more[k - 1].out;
+    const bool reads_in = exchange.kind != Exchange::Kind::kBroadcast;
+    if (!always || (out && (in || !reads_in))) continue;
+    ThrowInvalid(fmt::format("{}: a buffer of its {} elements is a null pointer",
+                             ToString(exchange.kind), std::accumulate(first, last, int64_t{0})));
+  }
+}
+
 }  // namespace
 
 void Exchange::Check(int size) const {
@@ -79,6 +101,7 @@ void Exchange::Check(int size) const {
   if (root < 0 || root >= size)
     ThrowInvalid(fmt::format("{}: root {} of {} ranks", ToString(kind), root, size));
   if (Reduces(kind)) CheckReduction(*this);
+  CheckBuffers(*this);
 }
 
 std::string Exchange::Describe() const {

@@ -249,6 +249,10 @@ void CompiledProgram::CheckFeeds(std::span<const Tensor> feeds) const {
                              Join(feeds_, ", "), feeds.size()));
   }
   for (size_t i = 0; i < feeds.size(); ++i) {
+    if (feeds[i].numel() > 0 && !feeds[i].raw()) {
+      ThrowInvalid(fmt::format("feed {} is {} without elements: a view of a null pointer",
+                               Quote(feeds_[i]), feeds[i].ToString()));
+    }
     CheckLod(feeds_[i], feeds[i]);
     const VarDesc* var = program_.Root().FindVar(feeds_[i]);
     if (!var || var->type() != VarType::kLoDTensor) continue;

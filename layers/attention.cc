@@ -80,7 +80,7 @@ Variable Builder::Attention(const Variable& x, const AttentionOptions& options) 
   };
   const std::string q = heads(x, "q"), k = heads(memory, "k"), v = heads(memory, "v");
   SlotList inputs = {{"Q", {q}}, {"K", {k}}, {"V", {v}}};
-  if (options.mask) inputs.push_back({"Mask", {options.mask.name()}});
+  if (options.mask) inputs.push_back({"Mask", {NameIn(*this, options.mask)}});
   const std::string seen = layer.Temp(), stats = layer.Temp(), weights = layer.Temp();
   const std::string seed = layer.Temp();
   Append(

@@ -17,6 +17,12 @@ void RequireSame(const VarDesc& var, const Shape& shape, DType dtype) {
                            DescribeMismatch(var.meta(), {VarType::kLoDTensor, dtype, shape, 0})));
 }
 
+void RequireOwnBlock(Builder& net) {
+  if (&net.block().program() == &net.main()) return;
+  ThrowInvalid(
+      "SetBlock gave a Builder a block of another program; give it one of its main program");
+}
+
 std::string FreshNameIn(ProgramDesc& program, const std::string& prefix, int k) {
   std::string name = fmt::format("{}_{}", prefix, k);
   return program.FreeName(name) == name ? name : program.UniqueName(prefix);
@@ -155,6 +161,7 @@ Variable Builder::Data(const std::string& name, const Shape& shape, DType dtype,
           fmt::format("data {}: dims must be -1 or more, got {}", Quote(name), shape.ToString()));
     }
   }
+  RequireOwnBlock(*this);
   RequireFreeOutput(*this, "data", name);
   VarDesc& var = block().Var(name);
   var.SetMeta({VarType::kLoDTensor, dtype, shape, options.lod_level});
@@ -177,17 +184,19 @@ Variable Builder::Make(const std::string& type, SlotList inputs, AttrList attrs,
 Variable Builder::Unary(const std::string& type, const Variable& x, AttrList attrs,
                         const OutputOptions& options) {
   const EditGuard guard(*main_, *startup_);
-  return Make(type, {{"X", {x.name()}}}, std::move(attrs), options);
+  return Make(type, {{"X", {NameIn(*this, x)}}}, std::move(attrs), options);
 }
 
 Variable Builder::Binary(const std::string& type, const Variable& x, const Variable& y,
                          AttrList attrs, const OutputOptions& options) {
   const EditGuard guard(*main_, *startup_);
-  return Make(type, {{"X", {x.name()}}, {"Y", {y.name()}}}, std::move(attrs), options);
+  return Make(type, {{"X", {NameIn(*this, x)}}, {"Y", {NameIn(*this, y)}}}, std::move(attrs),
+              options);
 }
 
 LayerScope::LayerScope(Builder& net, const std::string& type, OutputOptions options)
     : net_(net), type_(type), options_(std::move(options)) {
+  RequireOwnBlock(net);
   if (!options_.act.empty()) {
     const OpSpec* def = net.ops().Find(options_.act);
     if (!def || !IsUnary(*def)) {
@@ -248,6 +257,30 @@ void internal::RequireFreeOutput(Builder& net, const std::string& type, const st
                             "is free",
                             type, Quote(name)));
   }
+}
+
+const std::string& internal::NameSeenFrom(const BlockDesc& block, const Variable& x) {
+  if (block.FindVarRecursive(x.name()) == &x.desc()) return x.name();
+  if (&x.program() == &block.program()) {
+    ThrowInvalid(fmt::format("{} is a variable of block {}, which block {} does not see",
+                             Quote(x.name()), x.block().idx(), block.idx()));
+  }
+  ThrowInvalid(
+      fmt::format("{} is a variable of another program; the builder's Var or Data returns "
+                  "one of its own program",
+                  Quote(x.name())));
+}
+
+const std::string& internal::NameIn(Builder& net, const Variable& x) {
+  RequireOwnBlock(net);
+  return NameSeenFrom(net.block(), x);
+}
+
+std::vector<std::string> internal::NamesIn(Builder& net, const std::vector<Variable>& x) {
+  std::vector<std::string> names;
+  names.reserve(x.size());
+  for (const Variable& var : x) names.push_back(NameIn(net, var));
+  return names;
 }
 
 bool internal::IsUnary(const OpSpec& def) {

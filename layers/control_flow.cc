@@ -3,6 +3,7 @@
 #include <coracle/framework/op/check/block_use.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/layers/builder.h>
+#include <coracle/layers/internal/layer_scope.h>
 #include <coracle/operators/control/conditional_block.h>
 #include <fmt/format.h>
 
@@ -31,7 +32,8 @@ class InBlock {
   BlockDesc& block_;
 };
 
-void RequireBool(const char* layer, const char* what, const Variable& condition) {
+void RequireBool(Builder& net, const char* layer, const char* what, const Variable& condition) {
+  NameIn(net, condition);
   const Shape& shape = condition.shape();
   const bool one = !shape.IsKnown() || shape.numel() == 1;
   if (condition.dtype() == DType::kBool && one) return;
@@ -87,12 +89,12 @@ void Assign(Builder& net, const Variable& x, const Variable& out) {
     ThrowInvalid(fmt::format("assign: {} must have the dtype of {}, {}, got {}", Quote(x.name()),
                              Quote(out.name()), ToString(out.dtype()), ToString(x.dtype())));
   }
-  net.Append("assign", {{"X", {x.name()}}}, {{"Out", {out.name()}}});
+  net.Append("assign", {{"X", {NameIn(net, x)}}}, {{"Out", {NameIn(net, out)}}});
 }
 
 Variable Increment(Builder& net, const Variable& x, float step) {
   const EditGuard guard(net.main(), net.startup());
-  net.Append("increment", {{"X", {x.name()}}}, {{"Out", {x.name()}}}, {{"step", step}});
+  net.Append("increment", {{"X", {NameIn(net, x)}}}, {{"Out", {NameIn(net, x)}}}, {{"step", step}});
   return x;
 }
 
@@ -108,7 +110,7 @@ Variable FillConstant(Builder& net, const Shape& shape, DType dtype, double valu
 void While(Builder& net, const Variable& condition, const std::function<void()>& body,
            const WhileOptions& options) {
   const EditGuard guard(net.main(), net.startup());
-  RequireBool("while", "condition", condition);
+  RequireBool(net, "while", "condition", condition);
   RequireBody("while", body);
   BlockDesc* block = nullptr;
   {
@@ -124,14 +126,14 @@ void While(Builder& net, const Variable& condition, const std::function<void()>&
                     Quote(condition.name())));
   }
   net.Append(
-      "while", {{"X", OuterReads(*block)}, {"Condition", {condition.name()}}},
+      "while", {{"X", OuterReads(*block)}, {"Condition", {NameIn(net, condition)}}},
       {{"Out", written}, {"StepScopes", {NewVar(net, "while.step_scopes", VarType::kStepScopes)}}},
       {{"sub_block", BlockRef{block->idx()}}, {"is_test", options.is_test}});
 }
 
 void If(Builder& net, const Variable& condition, const std::function<void()>& body) {
   const EditGuard guard(net.main(), net.startup());
-  RequireBool("if", "condition", condition);
+  RequireBool(net, "if", "condition", condition);
   RequireBody("if", body);
   AppendConditional(net, condition, body);
 }
@@ -141,7 +143,7 @@ std::vector<Variable> Cond(Builder& net, const Variable& pred,
                            const std::function<std::vector<Variable>()>& otherwise,
                            const std::vector<std::string>& outputs) {
   const EditGuard guard(net.main(), net.startup());
-  RequireBool("cond", "pred", pred);
+  RequireBool(net, "cond", "pred", pred);
   RequireBody("cond", then);
   RequireBody("cond", otherwise);
   std::vector<Variable> results;
@@ -183,7 +185,7 @@ std::vector<Variable> Cond(Builder& net, const Variable& pred,
 
 Switch& Switch::Case(const Variable& condition, const std::function<void()>& body) {
   const EditGuard guard(net_.main(), net_.startup());
-  RequireBool("switch", "a condition", condition);
+  RequireBool(net_, "switch", "a condition", condition);
   RequireBody("switch", body);
   If(net_, none_yet_ ? net_.Binary("logical_and", none_yet_, condition) : condition, body);
   const Variable failed = net_.Unary("logical_not", condition);
@@ -194,6 +196,7 @@ Switch& Switch::Case(const Variable& condition, const std::function<void()>& bod
 void Switch::Default(const std::function<void()>& body) {
   const EditGuard guard(net_.main(), net_.startup());
   if (!none_yet_) ThrowInvalid("switch: there must be a case before the default");
+  RequireBody("switch", body);
   If(net_, none_yet_, body);
 }
 
@@ -213,18 +216,20 @@ Variable CreateArray(Builder& net, DType dtype, const std::string& output) {
 
 void ArrayWrite(Builder& net, const Variable& x, const Variable& i, const Variable& array) {
   const EditGuard guard(net.main(), net.startup());
-  net.Append("write_to_array", {{"X", {x.name()}}, {"I", {i.name()}}}, {{"Out", {array.name()}}});
+  net.Append("write_to_array", {{"X", {NameIn(net, x)}}, {"I", {NameIn(net, i)}}},
+             {{"Out", {NameIn(net, array)}}});
 }
 
 Variable ArrayRead(Builder& net, const Variable& array, const Variable& i,
                    const OutputOptions& options) {
   const EditGuard guard(net.main(), net.startup());
-  return net.Make("read_from_array", {{"X", {array.name()}}, {"I", {i.name()}}}, {}, options);
+  return net.Make("read_from_array", {{"X", {NameIn(net, array)}}, {"I", {NameIn(net, i)}}}, {},
+                  options);
 }
 
 Variable ArrayLength(Builder& net, const Variable& array) {
   const EditGuard guard(net.main(), net.startup());
-  return net.Make("lod_array_length", {{"X", {array.name()}}});
+  return net.Make("lod_array_length", {{"X", {NameIn(net, array)}}});
 }
 
 // --- StaticRnn ---
@@ -271,6 +276,7 @@ Variable StaticRnn::Local(const std::string& name, DType dtype, const Shape& sha
 Variable StaticRnn::StepInput(const Variable& sequence) {
   const EditGuard guard(net_.main(), net_.startup());
   RequireInStep("StepInput");
+  NameSeenFrom(*outer_, sequence);
   const Shape& shape = sequence.shape();
   if (shape.rank() < 1) {
     ThrowInvalid(fmt::format("static_rnn: the input {} must have a first dimension, the steps",
@@ -299,7 +305,7 @@ Variable StaticRnn::MakeMask(const Variable& sequence) {
   if (sequence.shape()[0] >= 0) {
     steps = FillConstant(net, {1}, DType::kInt64, static_cast<double>(sequence.shape()[0]));
   } else {
-    Variable dims = net.Make("shape", {{"Input", {sequence.name()}}});
+    Variable dims = net.Make("shape", {{"Input", {NameIn(net, sequence)}}});
     dims = net.Make("slice", {{"Input", {dims.name()}}},
                     {{"axes", std::vector<int32_t>{0}},
                      {"starts", std::vector<int32_t>{0}},
@@ -318,6 +324,7 @@ Variable StaticRnn::MakeMask(const Variable& sequence) {
 Variable StaticRnn::Memory(const Variable& init, const std::string& given) {
   const EditGuard guard(net_.main(), net_.startup());
   RequireInStep("Memory");
+  NameSeenFrom(*outer_, init);
   const std::string name = given.empty() ? inner_->program().UniqueName("rnn.memory") : given;
   Variable memory = Local(name, init.dtype(), init.shape());
   memories_.push_back({init.name(), name, ""});
@@ -343,6 +350,7 @@ Variable StaticRnn::Masked(const Variable& next, const Variable& before) {
 void StaticRnn::UpdateMemory(const Variable& memory, const Variable& next) {
   const EditGuard guard(net_.main(), net_.startup());
   RequireInStep("UpdateMemory");
+  NameIn(net_, memory);
   auto found = std::find_if(memories_.begin(), memories_.end(),
                             [&](const MemoryVar& m) { return m.before == memory.name(); });
   if (found == memories_.end())
@@ -350,7 +358,7 @@ void StaticRnn::UpdateMemory(const Variable& memory, const Variable& next) {
   if (!found->after.empty())
     ThrowInvalid(fmt::format("static_rnn: the memory {} is updated twice", Quote(memory.name())));
   const Variable kept = mask_ ? Masked(next, memory) : next;
-  found->after = net_.Make("rnn_memory_helper", {{"X", {kept.name()}}},
+  found->after = net_.Make("rnn_memory_helper", {{"X", {NameIn(net_, kept)}}},
                            {{"dtype", static_cast<int32_t>(kept.dtype())}})
                      .name();
 }
@@ -367,7 +375,7 @@ void StaticRnn::StepOutput(const Variable& x, const std::string& output) {
   }
   stacked->SetMeta(shown.desc().meta());
   Local(name, shown.dtype(), shown.shape());
-  net_.Append("assign", {{"X", {shown.name()}}}, {{"Out", {name}}});
+  net_.Append("assign", {{"X", {NameIn(net_, shown)}}}, {{"Out", {name}}});
   outputs_.push_back(VarOf(net_, *outer_, name));
 }
 

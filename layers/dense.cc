@@ -131,7 +131,7 @@ Variable Builder::Fc(const std::vector<Variable>& x, const FcOptions& options) {
     Variable w = Parameter(layer.name() + ".w", {ProductFrom(x[k].shape(), rows[k]), options.size},
                            x[k].dtype(), OfInput(options.param_attr, k));
     products.push_back(x.size() > 1 ? layer.Temp() : layer.Out(bias));
-    Append("mul", {{"X", {x[k].name()}}, {"Y", {w.name()}}}, {{"Out", {products.back()}}},
+    Append("mul", {{"X", {NameIn(*this, x[k])}}, {"Y", {w.name()}}}, {{"Out", {products.back()}}},
            {{"x_num_col_dims", int32_t{rows[k]}}, {"y_num_col_dims", int32_t{1}}});
   }
   std::string out = products.front();
@@ -158,7 +158,7 @@ Variable Builder::Embedding(const Variable& ids, const EmbeddingOptions& options
   Variable w = Parameter(layer.name() + ".w", {options.num_embeddings, options.embedding_dim},
                          options.dtype, options.param_attr);
   const std::string out = layer.Out();
-  Append("lookup_table_v2", {{"W", {w.name()}}, {"Ids", {ids.name()}}}, {{"Out", {out}}},
+  Append("lookup_table_v2", {{"W", {w.name()}}, {"Ids", {NameIn(*this, ids)}}}, {{"Out", {out}}},
          {{"padding_idx", padding}, {"is_sparse", options.is_sparse}});
   return layer.Finish(out);
 }
@@ -167,7 +167,7 @@ Variable Builder::Dropout(const Variable& x, const DropoutOptions& options) {
   const EditGuard guard(*main_, *startup_);
   LayerScope layer(*this, "dropout", OutputOf(options));
   const std::string out = layer.Out(), mask = layer.Temp();
-  Append("dropout", {{"X", {x.name()}}}, {{"Out", {out}}, {"Mask", {mask}}},
+  Append("dropout", {{"X", {NameIn(*this, x)}}}, {{"Out", {out}}, {"Mask", {mask}}},
          {{"dropout_prob", options.dropout_prob},
           {"is_test", options.is_test},
           {"fix_seed", options.seed.has_value()},

@@ -85,7 +85,7 @@ Variable Builder::Conv2d(const Variable& x, const Conv2dOptions& options) {
       {int64_t{options.num_filters}, channels / groups, int64_t{kh}, int64_t{kw}}, x.dtype(),
       options.param_attr, NormalInitializer(0, elements > 0 ? std::sqrt(2 / elements) : 0));
   const std::string out = layer.Out(options.bias_attr.has_value());
-  Append(type, {{"Input", {x.name()}}, {"Filter", {w.name()}}}, {{"Output", {out}}},
+  Append(type, {{"Input", {NameIn(*this, x)}}, {"Filter", {w.name()}}}, {{"Output", {out}}},
          {{"strides", options.stride.ToVector()},
           {"paddings", options.padding.values},
           {"padding_algorithm", options.padding.algorithm},
@@ -103,7 +103,7 @@ Variable Builder::Pool2d(const Variable& x, const Pool2dOptions& options) {
   LayerScope layer(*this, "pool2d", OutputOf(options));
   const std::string out = layer.Out();
   const Size2 size = options.global_pooling ? Size2(1) : options.pool_size;
-  Append("pool2d", {{"X", {x.name()}}}, {{"Out", {out}}},
+  Append("pool2d", {{"X", {NameIn(*this, x)}}}, {{"Out", {out}}},
          {{"pooling_type", options.pool_type},
           {"ksize", size.ToVector()},
           {"global_pooling", options.global_pooling},

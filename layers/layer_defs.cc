@@ -1,5 +1,6 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/registry.h>
+#include <coracle/framework/base/required.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/layers/internal/layer_defs.h>
 #include <fmt/format.h>
@@ -184,6 +185,7 @@ void RegisterLayer(LayerDef layer) {
   if (!IsIdentifier(layer.name))
     ThrowInvalid(fmt::format("a layer cannot be called {}", Quote(layer.name)));
   if (layer.name == kChoiceName) ThrowInvalid(fmt::format("layer: {}", kChoiceNameError));
+  RequireFunction(layer.build, fmt::format("layer {}: its build", layer.name));
   Registered& registered = AllRegistered();
   const std::lock_guard lock(registered.mutex);
   RequireFreeName(layer.name, registered.layers);

@@ -11,7 +11,8 @@ Variable Builder::CrossEntropy(const Variable& x, const Variable& label,
   const EditGuard guard(*main_, *startup_);
   LayerScope layer(*this, "cross_entropy", OutputOf(options));
   const std::string out = layer.Out();
-  Append("cross_entropy", {{"X", {x.name()}}, {"Label", {label.name()}}}, {{"Y", {out}}},
+  Append("cross_entropy", {{"X", {NameIn(*this, x)}}, {"Label", {NameIn(*this, label)}}},
+         {{"Y", {out}}},
          {{"soft_label", options.soft_label}, {"ignore_index", options.ignore_index}});
   return layer.Finish(out);
 }
@@ -24,7 +25,8 @@ Variable Builder::SoftmaxWithCrossEntropy(const Variable& logits, const Variable
   const std::string softmax =
       options.softmax_output.empty() ? layer.Temp() : options.softmax_output;
   const std::string out = layer.Out();
-  Append("softmax_with_cross_entropy", {{"Logits", {logits.name()}}, {"Label", {label.name()}}},
+  Append("softmax_with_cross_entropy",
+         {{"Logits", {NameIn(*this, logits)}}, {"Label", {NameIn(*this, label)}}},
          {{"Softmax", {softmax}}, {"Loss", {out}}},
          {{"soft_label", options.soft_label},
           {"ignore_index", options.ignore_index},
@@ -38,8 +40,8 @@ Variable Builder::SigmoidCrossEntropyWithLogits(const Variable& x, const Variabl
   const EditGuard guard(*main_, *startup_);
   LayerScope layer(*this, "sigmoid_cross_entropy_with_logits", OutputOf(options));
   const std::string out = layer.Out();
-  Append("sigmoid_cross_entropy_with_logits", {{"X", {x.name()}}, {"Label", {label.name()}}},
-         {{"Out", {out}}},
+  Append("sigmoid_cross_entropy_with_logits",
+         {{"X", {NameIn(*this, x)}}, {"Label", {NameIn(*this, label)}}}, {{"Out", {out}}},
          {{"ignore_index", options.ignore_index}, {"normalize", options.normalize}});
   return layer.Finish(out);
 }
@@ -50,8 +52,8 @@ Variable Builder::SquareErrorCost(const Variable& x, const Variable& label,
   const EditGuard guard(*main_, *startup_);
   LayerScope layer(*this, "square_error_cost", options);
   const std::string difference = layer.Temp(), out = layer.Out();
-  Append("elementwise_sub", {{"X", {x.name()}}, {"Y", {label.name()}}}, {{"Out", {difference}}},
-         {{"axis", int32_t{-1}}});
+  Append("elementwise_sub", {{"X", {NameIn(*this, x)}}, {"Y", {NameIn(*this, label)}}},
+         {{"Out", {difference}}}, {{"axis", int32_t{-1}}});
   Append("square", {{"X", {difference}}}, {{"Out", {out}}});
   return layer.Finish(out);
 }
@@ -69,10 +71,10 @@ Variable Builder::Accuracy(const Variable& x, const Variable& label,
   result.stop_gradient = true;
   LayerScope layer(*this, "accuracy", result);
   const std::string top = layer.Temp(), indices = layer.Temp();
-  Append("top_k", {{"X", {x.name()}}}, {{"Out", {top}}, {"Indices", {indices}}},
+  Append("top_k", {{"X", {NameIn(*this, x)}}}, {{"Out", {top}}, {"Indices", {indices}}},
          {{"k", options.k}});
   const std::string out = layer.Out(), correct = layer.Temp(), total = layer.Temp();
-  Append("accuracy", {{"Out", {top}}, {"Indices", {indices}}, {"Label", {label.name()}}},
+  Append("accuracy", {{"Out", {top}}, {"Indices", {indices}}, {"Label", {NameIn(*this, label)}}},
          {{"Accuracy", {out}}, {"Correct", {correct}}, {"Total", {total}}});
   for (const std::string& name : {top, indices, correct, total}) {
     Var(name).desc().SetStopGradient(true);

@@ -67,7 +67,7 @@ Variable Builder::Sum(const std::vector<Variable>& x, const OutputOptions& optio
   const EditGuard guard(*main_, *startup_);
   LayerScope layer(*this, "sum", options);
   const std::string out = layer.Out();
-  Append("sum", {{"X", NamesOf(x)}}, {{"Out", {out}}});
+  Append("sum", {{"X", NamesIn(*this, x)}}, {{"Out", {out}}});
   return layer.Finish(out);
 }
 

@@ -85,7 +85,7 @@ Variable Builder::BatchNorm(const Variable& x, const BatchNormOptions& options) 
   Variable var = Statistic(w, options.moving_variance_name, shape, dtype, ConstantInitializer(1));
   const std::string out = layer.Out(), saved_mean = layer.Temp(), saved_var = layer.Temp();
   Append("batch_norm",
-         {{"X", {x.name()}},
+         {{"X", {NameIn(*this, x)}},
           {"Scale", {scale.name()}},
           {"Bias", {bias.name()}},
           {"Mean", {mean.name()}},
@@ -113,7 +113,7 @@ Variable Builder::LayerNorm(const Variable& x, const LayerNormOptions& options) 
         begin, x.name(), x.shape().ToString()));
   }
   LayerScope layer(*this, "layer_norm", OutputOf(options));
-  SlotList inputs = {{"X", {x.name()}}};
+  SlotList inputs = {{"X", {NameIn(*this, x)}}};
   if (options.scale || options.shift) RequireKnown("layer_norm", x, begin, x.shape().rank());
   const DType dtype = ParameterDType(x);
   if (options.scale) {
@@ -143,7 +143,8 @@ Variable Builder::InstanceNorm(const Variable& x, const InstanceNormOptions& opt
   const Variable bias = Parameter(layer.name() + ".b", shape, ParameterDType(x), options.bias_attr,
                                   ConstantInitializer(0));
   const std::string out = layer.Out(), mean = layer.Temp(), variance = layer.Temp();
-  Append("instance_norm", {{"X", {x.name()}}, {"Scale", {scale.name()}}, {"Bias", {bias.name()}}},
+  Append("instance_norm",
+         {{"X", {NameIn(*this, x)}}, {"Scale", {scale.name()}}, {"Bias", {bias.name()}}},
          {{"Y", {out}}, {"SavedMean", {mean}}, {"SavedVariance", {variance}}},
          {{"epsilon", options.epsilon}});
   for (const std::string& name : {mean, variance}) Var(name).desc().SetStopGradient(true);

@@ -288,7 +288,7 @@ BlockNames DeclareRoot(const ModelCopy& copy) {
     else
       Declare(copy, copy.net.block(), var, names);
   }
-  for (size_t i = 0; i < feeds.size(); ++i) names.Set(feeds[i], copy.x[i].name());
+  for (size_t i = 0; i < feeds.size(); ++i) names.Set(feeds[i], NameIn(copy.net, copy.x[i]));
   return names;
 }
 

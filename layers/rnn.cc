@@ -90,11 +90,11 @@ class Recurrent {
 
   RnnOutput Build(const Variable& x) {
     const Variable input = TimeMajor(x);
-    SlotList inputs = {{"Input", {input.name()}},
+    SlotList inputs = {{"Input", {NameIn(net_, input)}},
                        {"PreState", InitialStates(input)},
                        {"WeightList", Parameters(input)}};
     if (options_.sequence_length)
-      inputs.push_back({"SequenceLength", {options_.sequence_length.name()}});
+      inputs.push_back({"SequenceLength", {NameIn(net_, options_.sequence_length)}});
     const std::string out = layer_.Out(!options_.time_major);
     const std::vector<std::string> states = LastStates();
     const std::string reserve = layer_.Temp(), dropped = layer_.Temp();
@@ -128,7 +128,7 @@ class Recurrent {
   }
 
   Variable TimeMajor(const Variable& x) {
-    return options_.time_major ? x : net_.Var(Transposed(x.name(), layer_.Temp()));
+    return options_.time_major ? x : net_.Var(Transposed(NameIn(net_, x), layer_.Temp()));
   }
 
   std::vector<std::string> InitialStates(const Variable& input) {
@@ -138,11 +138,11 @@ class Recurrent {
         ThrowInvalid(fmt::format("{}: initial states must be {}, got {} variables", type_,
                                  NumStates() == 2 ? "h and c" : "h alone", given.size()));
       }
-      return NamesOf(given);
+      return NamesIn(net_, given);
     }
     const std::string zeros = layer_.Temp();
     net_.Append(
-        "fill_constant_batch_size_like", {{"Input", {input.name()}}}, {{"Out", {zeros}}},
+        "fill_constant_batch_size_like", {{"Input", {NameIn(net_, input)}}}, {{"Out", {zeros}}},
         {{"shape", std::vector<int32_t>{static_cast<int32_t>(Cells()), 1, options_.hidden_size}},
          {"input_dim_idx", int32_t{1}},
          {"output_dim_idx", int32_t{1}},

@@ -33,7 +33,8 @@ Variable Builder::WithXShape(const char* type, const Variable& x, AttrList attrs
   const EditGuard guard(*main_, *startup_);
   LayerScope layer(*this, type, options);
   const std::string out = layer.Out(), x_shape = layer.Temp();
-  Append(type, {{"X", {x.name()}}}, {{"Out", {out}}, {"XShape", {x_shape}}}, std::move(attrs));
+  Append(type, {{"X", {NameIn(*this, x)}}}, {{"Out", {out}}, {"XShape", {x_shape}}},
+         std::move(attrs));
   Var(x_shape).desc().SetStopGradient(true);
   return layer.Finish(out);
 }
@@ -65,7 +66,7 @@ Variable Builder::Concat(const std::vector<Variable>& x, const ConcatOptions& op
   const EditGuard guard(*main_, *startup_);
   LayerScope layer(*this, "concat", OutputOf(options));
   const std::string out = layer.Out();
-  Append("concat", {{"X", NamesOf(x)}}, {{"Out", {out}}}, {{"axis", options.axis}});
+  Append("concat", {{"X", NamesIn(*this, x)}}, {{"Out", {out}}}, {{"axis", options.axis}});
   return layer.Finish(out);
 }
 
@@ -74,7 +75,7 @@ Variable Builder::Stack(const std::vector<Variable>& x, int32_t axis,
   const EditGuard guard(*main_, *startup_);
   LayerScope layer(*this, "stack", options);
   const std::string out = layer.Out();
-  Append("stack", {{"X", NamesOf(x)}}, {{"Y", {out}}}, {{"axis", axis}});
+  Append("stack", {{"X", NamesIn(*this, x)}}, {{"Y", {out}}}, {{"axis", axis}});
   return layer.Finish(out);
 }
 
@@ -99,7 +100,7 @@ std::vector<Variable> Builder::Split(const Variable& x, const SplitOptions& opti
     bool named = !options.outputs.empty() && !options.outputs[i].empty();
     names.push_back(named ? options.outputs[i] : layer.Temp());
   }
-  Append("split", {{"X", {x.name()}}}, {{"Out", names}},
+  Append("split", {{"X", {NameIn(*this, x)}}}, {{"Out", names}},
          {{"num", options.num}, {"sections", options.sections}, {"axis", options.axis}});
   std::vector<Variable> vars;
   for (const std::string& name : names) vars.push_back(Var(name));

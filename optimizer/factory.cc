@@ -1,3 +1,4 @@
+#include <coracle/framework/base/required.h>
 #include <coracle/optimizer/internal/optimizer_kinds.h>
 #include <coracle/optimizer/internal/schedule_kinds.h>
 #include <coracle/optimizer/optimizer.h>
@@ -25,6 +26,7 @@ KindsWithFields FieldsOfAll(const Registry<Kind>& registry) {
 }  // namespace
 
 void RegisterOptimizer(const std::string& kind, FieldTable fields, OptimizerMaker make) {
+  RequireFunction(make, fmt::format("optimizer {}: its maker", Quote(kind)));
   Optimizers().Add(kind, {std::move(fields), std::move(make)});
 }
 
@@ -42,6 +44,7 @@ std::unique_ptr<Optimizer> MakeOptimizer(const Setting& setting) {
 
 void RegisterLrSchedule(const std::string& kind, FieldTable fields, LrScheduleMaker make,
                         std::vector<ScheduleEvent> events) {
+  RequireFunction(make, fmt::format("learning-rate schedule {}: its maker", Quote(kind)));
   LrSchedules().Add(kind, {std::move(fields), std::move(make), std::move(events)});
 }
 

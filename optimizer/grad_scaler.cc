@@ -1,3 +1,4 @@
+#include <coracle/framework/base/required.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/operators/update/loss_scale.h>
 #include <coracle/optimizer/mixed_precision.h>
@@ -28,6 +29,19 @@ bool Multiply(Tensor* tensor, T factor) {
 bool MultiplyAny(Tensor* tensor, float factor) {
   return tensor->dtype() == DType::kFloat64 ? Multiply<double>(tensor, double{factor})
                                             : Multiply<float>(tensor, factor);
+}
+
+void CheckGradients(const std::string& name, const std::vector<Tensor*>& gradients) {
+  for (const Tensor* gradient : gradients) {
+    if (!gradient)
+      ThrowInvalid(fmt::format("GradScaler: a gradient of {} is a null pointer", Quote(name)));
+    const DType dtype = gradient->dtype();
+    if (dtype == DType::kFloat32 || dtype == DType::kFloat64) continue;
+    ThrowInvalid(
+        fmt::format("GradScaler: the gradients of {} must be float32 or float64 to be "
+                    "unscaled, got {}; cast them first",
+                    Quote(name), gradient->ToString()));
+  }
 }
 
 [[noreturn]] void ThrowOrder(const char* call, const std::string& optimizer, const char* what) {
@@ -149,16 +163,7 @@ void GradScaler::RequireScaled(const char* call) const {
 
 void GradScaler::DivideAndCheck(PerOptimizer* optimizer, const std::string& name,
                                 const std::vector<Tensor*>& gradients) {
-  for (const Tensor* gradient : gradients) {
-    if (!gradient)
-      ThrowInvalid(fmt::format("GradScaler: a gradient of {} is a null pointer", Quote(name)));
-    const DType dtype = gradient->dtype();
-    if (dtype == DType::kFloat32 || dtype == DType::kFloat64) continue;
-    ThrowInvalid(
-        fmt::format("GradScaler: the gradients of {} must be float32 or float64 to be "
-                    "unscaled, got {}; cast them first",
-                    Quote(name), gradient->ToString()));
-  }
+  CheckGradients(name, gradients);
   const float inverse = static_cast<float>(1 / double{scale_});
   for (Tensor* gradient : gradients) optimizer->overflow |= !MultiplyAny(gradient, inverse);
   optimizer->stage = Stage::kUnscaled;
@@ -176,6 +181,7 @@ void GradScaler::Unscale(const std::string& name, const std::vector<Tensor*>& gr
 
 bool GradScaler::Step(const std::string& name, const std::vector<Tensor*>& gradients,
                       const std::function<void()>& step) {
+  RequireFunction(step, fmt::format("GradScaler: the step of {}", Quote(name)));
   if (!options_.enabled) {
     step();
     return true;
@@ -192,6 +198,7 @@ bool GradScaler::Step(const std::string& name, const std::vector<Tensor*>& gradi
     DivideAndCheck(&optimizer, name, gradients);
   } else {
     // Code between Unscale and Step may have made gradients infinite.
+    CheckGradients(name, gradients);
     for (Tensor* gradient : gradients) optimizer.overflow |= !MultiplyAny(gradient, 1);
   }
   optimizer.stage = Stage::kStepped;

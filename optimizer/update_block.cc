@@ -1,3 +1,4 @@
+#include <coracle/framework/base/required.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/edit_guard.h>
 #include <coracle/framework/ir/program.h>
@@ -46,6 +47,7 @@ void GuardedBlock::Close(const TrainingMark& mark) {
 
 void AppendGuarded(BlockDesc& outer, const std::vector<std::string>& guards,
                    const std::function<void(BlockDesc& block)>& body) {
+  RequireFunction(body, "optimizer: the body of a guarded block");
   const EditGuard guard(outer.program());
   GuardedBlock guarded(outer, guards);
   body(guarded.block());

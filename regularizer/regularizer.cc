@@ -1,4 +1,5 @@
 #include <coracle/framework/base/registry.h>
+#include <coracle/framework/base/required.h>
 #include <coracle/framework/ir/edit_guard.h>
 #include <coracle/operators/operators.h>
 #include <coracle/regularizer/regularizer.h>
@@ -78,6 +79,7 @@ Setting L2DecayRegularizer(double coeff) { return {"l2_decay", {{"coeff", coeff}
 Setting L1DecayRegularizer(double coeff) { return {"l1_decay", {{"coeff", coeff}}}; }
 
 void RegisterRegularizer(const std::string& kind, FieldTable fields, RegularizerFunction append) {
+  RequireFunction(append, fmt::format("regularizer {}: its function", Quote(kind)));
   All().Add(kind, {std::move(fields), std::move(append)});
 }
 

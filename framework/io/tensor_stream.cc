@@ -1,5 +1,6 @@
 // Paddle's LoDTensor and SelectedRows streams: little-endian, without padding or checksum.
 
+#include <coracle/framework/base/required.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/internal/byte_source.h>
 #include <coracle/framework/io/internal/tensor_stream.h>
@@ -148,7 +149,7 @@ Tensor ReadLoDTensor(ByteSource& bytes, const std::string& source) {
 }  // namespace
 
 Tensor ParseTensor(std::string_view bytes, size_t* offset, const std::string& source) {
-  BytesInMemory memory(bytes, *offset);
+  BytesInMemory memory(bytes, Required(offset, "the offset of ParseTensor"));
   Tensor tensor = ReadLoDTensor(memory, source);
   *offset = memory.offset();
   return tensor;
@@ -160,7 +161,7 @@ Tensor internal::ReadTensor(FileReader& file, const std::string& source) {
 }
 
 SelectedRows ParseSelectedRows(std::string_view bytes, size_t* offset, const std::string& source) {
-  BytesInMemory memory(bytes, *offset);
+  BytesInMemory memory(bytes, Required(offset, "the offset of ParseSelectedRows"));
   Cursor in(memory, source);
   CheckVersion(in, "SelectedRows version");
   auto count = in.Read<uint64_t>("the number of rows");
@@ -183,6 +184,7 @@ SelectedRows ParseSelectedRows(std::string_view bytes, size_t* offset, const std
 }
 
 void AppendTensor(const Tensor& tensor, std::string* bytes) {
+  Required(bytes, "the bytes of AppendTensor");
   if (tensor.dtype() == DType::kString)
     ThrowInvalid(tensor.ToString() + " is no parameter that a file of Paddle's can hold");
   Append(uint32_t{0}, bytes);
@@ -195,6 +197,7 @@ void AppendTensor(const Tensor& tensor, std::string* bytes) {
 }
 
 void AppendSelectedRows(const SelectedRows& rows, std::string* bytes) {
+  Required(bytes, "the bytes of AppendSelectedRows");
   Append(uint32_t{0}, bytes);
   Append(static_cast<uint64_t>(rows.rows.size()), bytes);
   for (int64_t row : rows.rows) Append(row, bytes);

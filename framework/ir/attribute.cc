@@ -1,3 +1,4 @@
+#include <coracle/framework/base/required.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/op.h>
 #include <fmt/format.h>
@@ -146,6 +147,7 @@ const char* ToString(AttrType type) {
 }
 
 bool ConvertAttribute(const Attribute& from, AttrType to, Attribute* out) {
+  Required(out, "the result of ConvertAttribute");
   if (TypeOf(from) == to) {
     *out = from;
     return true;

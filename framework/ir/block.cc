@@ -1,3 +1,4 @@
+#include <coracle/framework/base/required.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/edit_journal.h>
 #include <coracle/framework/ir/program.h>
@@ -11,7 +12,7 @@
 namespace coracle {
 
 BlockDesc::BlockDesc(ProgramDesc* program, int idx, int parent_idx)
-    : program_(program),
+    : program_(&Required(program, "the program of a block")),
       idx_(idx),
       parent_idx_(parent_idx),
       var_index_(std::make_unique<VarIndex>()) {}
@@ -152,6 +153,11 @@ VarDesc& BlockDesc::AppendVar(const VarDesc& var) {
 }
 
 void BlockDesc::RenameVar(VarDesc& var, std::string name) {
+  if (FindVar(var.name()) != &var)
+    ThrowInvalid(
+        fmt::format("block {} does not have the var {} to rename", idx_, Quote(var.name())));
+  if (IsEmptyName(name))
+    ThrowInvalid(fmt::format("var {} cannot be renamed to {}", Quote(var.name()), Quote(name)));
   if (FindVar(name)) ThrowTaken(name);
   var.Save();
   var_index_->Remove(var.name());
@@ -206,6 +212,7 @@ internal::Removed<T> TakeOut(const std::vector<size_t>& places,
 }  // namespace
 
 void BlockDesc::RemoveVarsIf(const std::function<bool(const VarDesc&)>& predicate, size_t first) {
+  RequireFunction(predicate, "the predicate of RemoveVarsIf");
   const std::vector<size_t> places = PlacesWhere(vars_, first, predicate);
   if (places.empty()) return;
   if (journal()) journal()->NoteVarOrder(*this, places.front());
@@ -255,6 +262,7 @@ OpDesc& BlockDesc::InsertOp(size_t position, const OpDesc& op) {
 void BlockDesc::RemoveOp(size_t position) { RemoveOpsAt({CheckedOp(position)}); }
 
 void BlockDesc::RemoveOpsIf(const std::function<bool(const OpDesc&)>& predicate) {
+  RequireFunction(predicate, "the predicate of RemoveOpsIf");
   RemoveOpsAt(PlacesWhere(ops_, 0, predicate));
 }
 

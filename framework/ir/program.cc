@@ -104,7 +104,11 @@ void ProgramDesc::CopyFrom(const ProgramDesc& other) {
   }
 }
 
-BlockDesc& ProgramDesc::AppendBlock(const BlockDesc& parent) { return AppendBlock(parent.idx()); }
+BlockDesc& ProgramDesc::AppendBlock(const BlockDesc& parent) {
+  if (&parent.program() != this)
+    ThrowInvalid("the parent of a new block is a block of another program");
+  return AppendBlock(parent.idx());
+}
 
 void ProgramDesc::ClearBlocks() {
   if (journal_) {

@@ -1,3 +1,4 @@
+#include <coracle/framework/base/required.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/ir/var.h>
@@ -114,6 +115,8 @@ std::optional<Setting> ErrorClipByNorm::Save() const {
 }
 
 void RegisterErrorClip(const std::string& kind, ErrorClipLoader load) {
+  if (kind.empty()) ThrowInvalid("error clip: the kind to register has no name");
+  RequireFunction(load, fmt::format("error clip {}: its loader", Quote(kind)));
   std::lock_guard<std::mutex> lock(loaders_mutex);
   if (!Loaders().emplace(kind, load).second) {
     throw Error(ErrorCode::kAlreadyExists,

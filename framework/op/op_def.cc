@@ -7,6 +7,15 @@
 #include <algorithm>
 
 namespace coracle {
+namespace {
+
+AttrDef& LastAttr(OpSpec& spec, const char* trait) {
+  if (spec.attrs.empty())
+    throw InternalError(fmt::format("{}: {} follows no attr", spec.type, trait));
+  return spec.attrs.back();
+}
+
+}  // namespace
 
 NameList::NameList(std::initializer_list<std::string_view> names)
     : names_(names.begin(), names.end()) {}
@@ -75,13 +84,14 @@ OpDef& OpDef::AddAttr(std::string_view name, AttrType type, const Attribute* def
 }
 
 OpDef& OpDef::Range(std::optional<double> min, std::optional<double> max) {
-  spec_.attrs.back().min = min;
-  spec_.attrs.back().max = max;
+  AttrDef& attr = LastAttr(spec_, "Range");
+  attr.min = min;
+  attr.max = max;
   return *this;
 }
 
 OpDef& OpDef::OneOf(const NameList& values) {
-  spec_.attrs.back().one_of = values;
+  LastAttr(spec_, "OneOf").one_of = values;
   return *this;
 }
 

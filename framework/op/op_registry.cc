@@ -23,6 +23,7 @@ void RequireDistinct(const OpSpec& def, const Defs& defs, const char* what) {
 }
 
 void CheckDeclaration(const OpSpec& def) {
+  if (def.type.empty()) throw InternalError("an OpDef needs the name of an op type");
   if (def.doc.empty()) throw InternalError(fmt::format("{}: an OpDef needs a doc", def.type));
   if (def.Expands() && (def.HasReferenceKernel() || def.HasFastKernel() || def.HasGradient() ||
                         !def.no_gradient_reason.empty())) {

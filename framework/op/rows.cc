@@ -19,7 +19,8 @@ RowEffect RowEffectOf(const RowQuery& query) {
 std::vector<std::string> LinearWith(const OpSpec& spec, std::string_view slot) {
   for (const std::vector<std::string>& slots : spec.rows.linear)
     if (std::find(slots.begin(), slots.end(), slot) != slots.end()) return slots;
-  const bool moved = spec.rows.effect.rule == RowRule::kMoves && spec.inputs.at(0).name == slot;
+  const bool moved = spec.rows.effect.rule == RowRule::kMoves && !spec.inputs.empty() &&
+                     spec.inputs.front().name == slot;
   return moved ? std::vector<std::string>{std::string(slot)} : std::vector<std::string>();
 }
 

@@ -1,3 +1,4 @@
+#include <coracle/framework/base/required.h>
 #include <coracle/framework/tensor/tensor.h>
 
 #include <algorithm>
@@ -87,7 +88,7 @@ bool ParseDType(std::string_view name, DType* dtype) {
   };
   for (const Row& row : kRows) {
     if (same(row.name) || same(row.wire_name)) {
-      *dtype = row.dtype;
+      Required(dtype, "the result of ParseDType") = row.dtype;
       return true;
     }
   }

@@ -25,6 +25,7 @@ Scope::Scope(Scope&& other) noexcept
 }
 
 Scope& Scope::operator=(Scope&& other) noexcept {
+  if (this == &other) return *this;
   parent_ = other.parent_;
   values_ = std::move(other.values_);
   other.values_.clear();

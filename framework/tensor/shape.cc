@@ -1,4 +1,5 @@
 #include <coracle/framework/base/error.h>
+#include <coracle/framework/base/required.h>
 #include <coracle/framework/tensor/tensor.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -54,7 +55,8 @@ int64_t Shape::Product(int first, int last) const {
 
 bool Shape::NormalizeAxis(int64_t axis, int* normalized) const {
   if (axis < -rank_ || axis >= rank_) return false;
-  *normalized = static_cast<int>(axis < 0 ? axis + rank_ : axis);
+  Required(normalized, "the result of NormalizeAxis") =
+      static_cast<int>(axis < 0 ? axis + rank_ : axis);
   return true;
 }
 

@@ -1,5 +1,6 @@
 #include <coracle/framework/base/address_sanitizer.h>
 #include <coracle/framework/base/checked.h>
+#include <coracle/framework/base/required.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/tensor/complex.h>
@@ -94,6 +95,13 @@ std::shared_ptr<void> Allocate(size_t bytes, What&& what) {
 uint64_t* VersionAt(const std::shared_ptr<void>& memory) {
   auto* release = memory ? std::get_deleter<Release>(memory) : nullptr;
   return release ? &release->version : nullptr;
+}
+
+// A view of null has a type and no elements.
+void RequireElements(const Tensor& tensor) {
+  if (tensor.numel() == 0 || tensor.raw()) return;
+  ThrowInvalid(fmt::format("the elements of {} were read, which is a view of a null pointer",
+                           tensor.ToString()));
 }
 
 // Makes `to` copies of the elements whose bytes belong to `memory`, their memory. Elements that
@@ -217,6 +225,7 @@ void Tensor::Resize(DType dtype, const Shape& shape) {
 
 void Tensor::CopyFrom(const Tensor& from) {
   if (this == &from) return;
+  RequireElements(from);
   const bool same = dtype_ == from.dtype_ && shape_ == from.shape_;
   const bool owns = from.dtype_ == DType::kString && !StringArena::Current();
   if (owns && !(same && capacity_ > 0 && owner_.use_count() == 1)) {
@@ -257,6 +266,7 @@ Tensor Tensor::View(DType dtype, const Shape& shape, void* data, std::shared_ptr
 }
 
 Tensor Tensor::Clone() const {
+  RequireElements(*this);
   Tensor copy(dtype_, shape_);
   if (numel_ > 0 && dtype_ == DType::kString)
     CopyStrings(static_cast<const StringRef*>(data_), numel_, static_cast<StringRef*>(copy.data_),
@@ -295,6 +305,7 @@ Tensor Tensor::Reshaped(const Shape& shape) const {
 }
 
 Tensor Tensor::Cast(DType dtype) const {
+  RequireElements(*this);
   Tensor out(dtype, shape_);
   out.lod_ = lod_;
   if (dtype_ == DType::kString && dtype == DType::kString) return Clone();
@@ -325,6 +336,7 @@ void Tensor::ThrowDType(DType wanted) const {
 }
 
 void Tensor::RequireOneElement() const {
+  RequireElements(*this);
   if (numel_ != 1)
     ThrowInvalid(fmt::format("Item() of {}, which has not exactly one element", ToString()));
 }
@@ -457,6 +469,7 @@ T& As(VarValue* to) {
 }  // namespace
 
 void CopyValue(const VarValue& from, VarValue* to) {
+  Required(to, "the target of CopyValue");
   if (&from == to) return;
   if (const auto* tensor = std::get_if<Tensor>(&from)) {
     As<Tensor>(to).CopyFrom(*tensor);

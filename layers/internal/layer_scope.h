@@ -38,6 +38,12 @@ class LayerScope {
 // Throws kAlreadyExists if a layer may not use `name` for its result.
 void RequireFreeOutput(Builder& net, const std::string& type, const std::string& name);
 
+// The name of an operand. Throws kInvalidArgument if the block does not see the variable: ops find
+// operands by name, so a variable of another program or block would be another one of that name.
+const std::string& NameSeenFrom(const BlockDesc& block, const Variable& x);
+const std::string& NameIn(Builder& net, const Variable& x);  // seen from the builder's block
+std::vector<std::string> NamesIn(Builder& net, const std::vector<Variable>& x);
+
 // Whether the op has the form X -> Out and requires nothing else.
 bool IsUnary(const OpSpec& def);
 

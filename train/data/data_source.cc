@@ -216,6 +216,11 @@ MemoryColumn LengthsOf(const MemoryColumn& sequences) {
   if (offsets.empty())
     ThrowInvalid(
         fmt::format("column {} has no sequences: its offsets are empty", Quote(sequences.name)));
+  const auto down = std::is_sorted_until(offsets.begin(), offsets.end());
+  if (down != offsets.end()) {
+    ThrowInvalid(fmt::format("column {}: its offsets must ascend, and have {} at place {}",
+                             Quote(sequences.name), *down, down - offsets.begin()));
+  }
   MemoryColumn lengths;
   lengths.name = sequences.name + "@LENGTH";
   lengths.rows = Tensor(DType::kInt64, {static_cast<int64_t>(offsets.size()) - 1, 1});
@@ -227,6 +232,8 @@ MemoryColumn LengthsOf(const MemoryColumn& sequences) {
 
 int64_t RowsOfBatch(const Tensor& column) {
   if (column.shape().rank() == 0) ThrowInvalid("a batch's column is a scalar, not a list of rows");
+  if (!column.lod().empty() && column.lod()[0].empty())
+    ThrowInvalid("a batch's column has a LoD without offsets");
   return column.lod().empty() ? column.shape()[0]
                               : static_cast<int64_t>(column.lod()[0].size()) - 1;
 }
@@ -274,6 +281,7 @@ DataSourcePtr MakeMemorySource(std::vector<MemoryColumn> columns, std::string de
 std::vector<int64_t> RowsOfRandomPart(int64_t size, double share, uint64_t seed, bool drawn) {
   if (!(share >= 0 && share <= 1))
     ThrowInvalid(fmt::format("a random part's share must lie in [0, 1], got {}", share));
+  if (size < 0) ThrowInvalid(fmt::format("a random part of {} rows", size));
   std::vector<int64_t> order(static_cast<size_t>(size));
   ShuffleRows(seed, 0, order);
   const auto cut = order.begin() + std::llround(share * static_cast<double>(order.size()));

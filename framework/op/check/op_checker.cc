@@ -1,3 +1,4 @@
+#include <coracle/framework/base/required.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/training_stage.h>
 #include <coracle/framework/op/check/attr_limits.h>
@@ -233,7 +234,7 @@ std::string BriefName(std::string_view name) {
 
 void CheckOp(const OpSpec& def, const OpDesc& op, int block, int index,
              std::vector<VerifyProblem>* problems) {
-  OpChecker(def, op, block, index, problems).Run();
+  OpChecker(def, op, block, index, &Required(problems, "the problems of CheckOp")).Run();
 }
 
 }  // namespace coracle

@@ -1,3 +1,4 @@
+#include <coracle/framework/base/required.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/context/gradient_stage.h>
 #include <coracle/framework/op/context/inner_gradient.h>
@@ -45,6 +46,8 @@ std::string GradientBlock::Find(const std::vector<Value>& values, std::string_vi
 
 GradientContext::GradientContext(const OpRegistry& ops, Request request)
     : ops_(ops), request_(std::move(request)) {
+  Required(request_.op, "the op of a GradientContext");
+  Required(request_.block, "the block of a GradientContext");
   if (!request_.forward_op) request_.forward_op = request_.op;
 }
 

@@ -1,4 +1,6 @@
 #include <coracle/framework/base/file_access.h>
+#include <coracle/framework/base/required.h>
+#include <coracle/framework/base/text.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/framework/tensor/rng.h>
@@ -58,6 +60,8 @@ FileAccess ArgTable::files() const { return FileAccess(); }
 Kernel ArgTable::Choose(const PrepareContext& context, const std::vector<TensorArg>&,
                         const std::vector<KernelWay>& ways) {
   for (const KernelWay& way : ways) {
+    RequireFunction(way.prepare,
+                    fmt::format("{}: the way {}", context.op().type(), Quote(way.name)));
     if (Kernel kernel = way.prepare(context, true)) {
       NoteKernel(way.name);
       return kernel;

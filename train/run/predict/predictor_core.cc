@@ -210,27 +210,37 @@ Predictor::Predictor(const std::string& path, const PredictOptions& options) {
   top_ = options.top;
 }
 
+namespace {
+
+const PredictorCore& Held(const std::shared_ptr<const PredictorCore>& core) {
+  if (!core) ThrowInvalid("a Predictor was used that has been moved from; make another");
+  return *core;
+}
+
+}  // namespace
+
 std::vector<std::vector<RowAnswer>> Predictor::Predict(std::span<const RawRow> rows) const {
+  const PredictorCore& core = Held(core_);
   std::vector<DecodedRow> decoded;
   for (size_t i = 0; i < rows.size(); ++i) {
     try {
-      decoded.push_back(core_->Decode(rows[i]));
+      decoded.push_back(core.Decode(rows[i]));
     } catch (const Error& e) {
       throw e.WithPrefix(fmt::format("row {}", i));
     }
   }
-  return core_->Run(decoded, top_);
+  return core.Run(decoded, top_);
 }
 
 std::vector<RowAnswer> Predictor::Predict(const RawRow& row) const {
   return Predict(std::span(&row, 1))[0];
 }
 
-std::vector<std::string> Predictor::columns() const { return core_->columns(); }
+std::vector<std::string> Predictor::columns() const { return Held(core_).columns(); }
 
 std::vector<std::string> Predictor::outputs() const {
   std::vector<std::string> names;
-  for (const OutputMeaning& output : core_->outputs()) names.push_back(output.var);
+  for (const OutputMeaning& output : Held(core_).outputs()) names.push_back(output.var);
   return names;
 }
 
