@@ -333,6 +333,34 @@ TEST(OnnxGroupQuery, PositionsOfMoreSamplesThanX) {
   ExpectFailure(node.FeedInput(0, true).FeedInput(1, true), "concat");
 }
 
+// The same inside of GroupQueryAttention, with positions as an input.
+TEST(OnnxGroupQuery, GivenPositions) {
+  const auto node = [&](int64_t batch, const Shape& shape, const std::vector<int64_t>& ids) {
+    return OneNode(
+               "GroupQueryAttention", 1,
+               {Waves({batch, 2, kHeads * kSize}, 0.1f), Waves({batch, 2, kShared * kSize}, 0.9f),
+                Waves({batch, 2, kShared * kSize}, 2.3f), kAbsent, kAbsent,
+                Int32s({batch}, std::vector<int32_t>(static_cast<size_t>(batch), 1)),
+                Int32s({1}, {2}), cosines, sines, Tensor::Of<int64_t>(shape, ids)},
+               "com.microsoft")
+        .Set("num_heads", kHeads)
+        .Set("kv_num_heads", kShared)
+        .Set("do_rotary", int64_t{1});
+  };
+  // The positions that the node counts itself.
+  Call call = {.length = 2, .totals = {2, 2}, .rotates = true};
+  const Numbers wanted = NumbersOf(NodeOf(call, TensorsOf(call)).Results()[0]);
+  for (bool open : {false, true}) {
+    ExpectNear(node(kBatch, {2, 2}, {0, 1, 0, 1}).FeedInput(0, open).FeedInput(9, open).Run(),
+               wanted);
+    ExpectNear(node(kBatch, {1, 2}, {0, 1}).FeedInput(0, open).FeedInput(9).Run(), wanted);
+  }
+  ExpectFailure(node(1, {2, 2}, {0, 1, 4, 5}), "position_ids must be for 1 or 1 samples, got 2");
+  ExpectFailure(node(1, {2, 2}, {0, 1, 4, 5}).FeedInput(0, true).FeedInput(9, true), "reshape");
+  ExpectFailure(node(1, {1, 1}, {3}), "position_ids must have one row for each of 2 tokens");
+  ExpectFailure(node(1, {1, 1}, {3}).FeedInput(0, true).FeedInput(9, true), "reshape");
+}
+
 TEST(OnnxGroupQuery, PackedBatchesOfRotaryAreRefused) {
   const Tensor x = Waves({kBatch, 3, kHeads * kSize}, 0.2f);
   OneNode node("RotaryEmbedding", 1, {x, I({4}), cosines, sines}, "com.microsoft");

@@ -32,6 +32,21 @@ Rotation RotationOf(NodeContext& node, const Variable& cos, const Variable& sin,
   return rotation;
 }
 
+Variable ForTokens(NodeContext& node, const Variable& given, const Variable& x, const char* what) {
+  const Shape shape = given.shape();
+  const int64_t own = shape[1], tokens = x.shape()[2], batch = x.shape()[0];
+  node.Require(
+      own < 0 || tokens < 0 || own == tokens,
+      fmt::format("{} must have one row for each of {} tokens, got {}", what, tokens, own));
+  node.Require(shape[0] <= 1 || batch < 0 || shape[0] == batch,
+               fmt::format("{} must be for 1 or {} samples, got {}", what, batch, shape[0]));
+  if (own >= 0 && tokens >= 0) return given;
+  Dims dims;
+  dims.Add(given, 0).Add(x, 2);
+  if (shape.rank() == 3) dims.Add(given, 2);
+  return ReshapedBy(node, given, dims.ToVector(node), dims.shape());
+}
+
 namespace {
 
 Variable EverySecond(NodeContext& node, const Variable& x, int64_t first, int64_t end) {
@@ -43,9 +58,7 @@ Variable EverySecond(NodeContext& node, const Variable& x, int64_t first, int64_
                     {"strides", one(2)}});
 }
 
-}  // namespace
-
-Variable Rotated(NodeContext& node, const Variable& x, const Rotation& by, bool neighbours) {
+Variable Turned(NodeContext& node, const Variable& x, const Rotation& by, bool neighbours) {
   const int64_t size = by.size, all = x.shape()[3];
   const Variable x1 = neighbours ? EverySecond(node, x, 0, size) : SliceOf(node, x, 3, 0, size / 2);
   const Variable x2 =
@@ -64,6 +77,22 @@ Variable Rotated(NodeContext& node, const Variable& x, const Rotation& by, bool 
   return Concat({turned, rest}, 3);
 }
 
+}  // namespace
+
+Variable Rotated(NodeContext& node, const Variable& x, const Rotation& by, bool neighbours) {
+  const Variable y = Turned(node, x, by, neighbours);
+  bool may_grow = false;
+  for (const Variable& table : {by.cos, by.sin}) {
+    const int64_t samples = table.shape()[0];
+    may_grow |= samples < 0 || (samples > 1 && x.shape()[0] < 0);
+  }
+  if (!may_grow) return y;
+  // A run may have one sample and positions of several, whose result is larger than x.
+  Dims dims;
+  dims.Add(x, 0, 4);
+  return ReshapedBy(node, y, dims.ToVector(node), dims.shape());
+}
+
 namespace {
 
 // The number of rotated elements of a head of x: all of them unless an attribute names it.
@@ -76,23 +105,6 @@ int64_t RotatedSize(NodeContext& node, const Variable& x, size_t cos) {
   node.Require(size >= 2 && size % 2 == 0 && (all < 0 || size <= all),
                fmt::format("{} of {} elements of a head cannot be rotated", size, all));
   return size;
-}
-
-// Positions, or rows of a table, must be as many as tokens in x [batch, heads, tokens, size]: one
-// of them must not serve all tokens. If only a run knows the numbers, the reshape checks them.
-Variable ForTokens(NodeContext& node, const Variable& given, const Variable& x, const char* what) {
-  const Shape shape = given.shape();
-  const int64_t own = shape[1], tokens = x.shape()[2], batch = x.shape()[0];
-  node.Require(
-      own < 0 || tokens < 0 || own == tokens,
-      fmt::format("{} must have one row for each of {} tokens, got {}", what, tokens, own));
-  node.Require(shape[0] <= 1 || batch < 0 || shape[0] == batch,
-               fmt::format("{} must be for 1 or {} samples, got {}", what, batch, shape[0]));
-  if (own >= 0 && tokens >= 0) return given;
-  Dims dims;
-  dims.Add(given, 0).Add(x, 2);
-  if (shape.rank() == 3) dims.Add(given, 2);
-  return ReshapedBy(node, given, dims.ToVector(node), dims.shape());
 }
 
 // Rotates input 0 by the tables in inputs `cos` and `cos` + 1.
@@ -112,14 +124,7 @@ void SetRotated(NodeContext& node, const Variable& ids, size_t cos, int64_t head
   const bool matrix = ids && ids.shape().rank() == 2;
   const Variable places = matrix ? ForTokens(node, ids, x, "position_ids") : ids;
   const Rotation by = RotationOf(node, tables[0], tables[1], places, size);
-  Variable y = Rotated(node, x, by, node.Flag("interleaved", false));
-  const int64_t samples = by.cos.shape()[0];
-  if (samples < 0 || (samples > 1 && x.shape()[0] < 0)) {
-    // A run may have one sample and positions of several, whose result is larger than x.
-    Dims dims;
-    dims.Add(x, 0, 4);
-    y = ReshapedBy(node, y, dims.ToVector(node), dims.shape());
-  }
+  const Variable y = Rotated(node, x, by, node.Flag("interleaved", false));
   node.Set(0, rank == 3 ? WithoutHeads(node, y) : y);
 }
 

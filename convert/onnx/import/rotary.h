@@ -17,8 +17,14 @@ struct Rotation {
 Rotation RotationOf(NodeContext& node, const Variable& cos, const Variable& sin,
                     const Variable& ids, int64_t size);
 
+// Positions [batch or 1, length], or rows of a table [batch or 1, length, any], for the tokens of x
+// [batch, heads, length, size], where `what` names them: one of them must not serve all tokens. If
+// only a run knows the numbers, it checks them.
+Variable ForTokens(NodeContext& node, const Variable& given, const Variable& x, const char* what);
+
 // Rotates the first elements of the heads in x [batch, heads, length, size]. Pairs are neighbours,
-// or an element of the first half and one of the second.
+// or an element of the first half and one of the second. The result has the shape of x, also if the
+// positions are those of more samples: then the run fails.
 Variable Rotated(NodeContext& node, const Variable& x, const Rotation& by, bool neighbours);
 
 }  // namespace coracle::onnx
