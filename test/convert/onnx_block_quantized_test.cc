@@ -1,4 +1,5 @@
 // Weights of 2, 4 and 8 bits: MatMulNBits and GatherBlockQuantized of com.microsoft.
+#include <coracle/test/convert/any_node.h>
 #include <coracle/test/convert/attention_reference.h>
 #include <gtest/gtest.h>
 
@@ -187,18 +188,59 @@ TEST(OnnxBlockQuantized, TablesThatAreRefused) {
 
 // The quantized axis may be the one that is indexed.
 TEST(OnnxBlockQuantized, ColumnsOfATable) {
-  OneNode node("GatherBlockQuantized", 1,
-               {PackedCodes(kWords, kWidth, 8, {kWords, kWidth}), I({35, 2}), word_scales},
-               "com.microsoft");
-  node.Set("block_size", kBlock)
-      .Set("bits", int64_t{8})
-      .Set("gather_axis", int64_t{1})
-      .FeedInput(1);
-  Numbers wanted;
-  for (int64_t word = 0; word < kWords; ++word)
-    for (int64_t i : {int64_t{35}, int64_t{2}})
-      wanted.push_back(static_cast<float>(WordValue(word, i, 8, false)));
-  ExpectClose(node.Run(), wanted);
+  for (int64_t bits : {2, 4, 8}) {
+    for (bool zeros : {false, true}) {
+      const int64_t each = 8 / bits, length = (kBlocks + each - 1) / each;
+      std::vector<std::optional<Tensor>> inputs = {
+          PackedCodes(kWords, kWidth, bits, {kWords, kWidth / each}), I({35, 2, -20}), word_scales};
+      if (zeros) inputs.push_back(PackedCodes(kWords, kBlocks, bits, {kWords, length}));
+      Numbers wanted;
+      for (int64_t word = 0; word < kWords; ++word)
+        for (int64_t i : {int64_t{35}, int64_t{2}, int64_t{16}})
+          wanted.push_back(static_cast<float>(WordValue(word, i, bits, zeros)));
+      OneNode node("GatherBlockQuantized", 1, inputs, "com.microsoft");
+      node.Set("block_size", kBlock).Set("bits", bits).Set("gather_axis", int64_t{1}).FeedInput(1);
+      ExpectClose(node.Run(), wanted);
+    }
+  }
+}
+
+// A table of bytes stays one: no constant of the program has its numbers in floating point.
+TEST(OnnxBlockQuantized, TablesStayBytes) {
+  for (int64_t axis : {0, 1}) {
+    ModelProto model;
+    model.add_opset_import()->set_version(21);
+    GraphProto& graph = *model.mutable_graph();
+    Declare(graph, "ids", DType::kInt64, 1);
+    const auto constant = [&](const char* name, const Tensor& value) {
+      auto& tensor = *graph.add_initializer();
+      tensor.set_name(name);
+      tensor.set_data_type(ToDataType(value.dtype()));
+      for (int64_t dim : value.shape()) tensor.add_dims(dim);
+      tensor.set_raw_data(std::string(static_cast<const char*>(value.raw()), value.nbytes()));
+    };
+    constant("table", PackedCodes(kWords, kWidth, 8, {kWords, kWidth}));
+    constant("scales", word_scales);
+    NodeProto& node = AddNode(graph, "GatherBlockQuantized", {"table", "ids", "scales"}, "y");
+    node.set_domain("com.microsoft");
+    AddAttr(node, "block_size", AttributeProto::INT).set_i(kBlock);
+    AddAttr(node, "bits", AttributeProto::INT).set_i(8);
+    AddAttr(node, "gather_axis", AttributeProto::INT).set_i(axis);
+    graph.add_output()->set_name("y");
+    Scope scope;
+    const InferenceModel imported = ParseOnnx(model.SerializeAsString(), "m.onnx", scope, {});
+    PreparedProgram prepared = Executor().PrepareFrozen(imported.program, scope);
+    prepared.Run(scope, {Tensor::Of<int64_t>({2}, {3, 1})});
+    bool gathers = false;
+    prepared.program().ForEachOp([&](const OpDesc& op) {
+      if (op.type() != "gather") return;
+      const VarDesc* from = prepared.program().Root().FindVar(op.Input("X")[0]);
+      if (!from || from->shape() != Shape({kWords, kWidth})) return;
+      EXPECT_EQ(from->dtype(), DType::kUInt8) << axis;
+      gathers = true;
+    });
+    EXPECT_TRUE(gathers) << axis;
+  }
 }
 
 }  // namespace coracle::onnx::onnx_block_quantized_test

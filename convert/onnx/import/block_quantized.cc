@@ -246,15 +246,18 @@ Variable Taken(NodeContext& node, const Variable& x, const Variable& index, int3
   return node.Make("gather", {{"X", {x.name()}}, {"Index", {index.name()}}}, {{"axis", axis}});
 }
 
-// (numbers - zeros) * scales, where each block of numbers along the axis has one of each.
-Variable BlocksScaled(NodeContext& node, const Table& table, int32_t axis, int64_t block) {
-  const DType dtype = table.scales.dtype();
-  const int64_t length = table.numbers.shape()[axis];
-  if (length < 0) node.RefuseUnknown("the length of the quantized axis", "the blocks");
+// For each number along an axis of this length, the place of its block.
+Variable BlockPlaces(NodeContext& node, int64_t length, int64_t block) {
   std::vector<int64_t> block_of;
   RequireSmallConstant(node, {length}, "numbers of blocks");
   for (int64_t i = 0; i < length; ++i) block_of.push_back(i / block);
-  const Variable index = node.ConstantVar(block_of);
+  return node.ConstantVar(block_of);
+}
+
+// (numbers - zeros) * scales, where the number at each place along the axis has the scale and the
+// zero point at `index`.
+Variable BlocksScaled(NodeContext& node, const Table& table, int32_t axis, const Variable& index) {
+  const DType dtype = table.scales.dtype();
   Variable x = node.Cast(table.numbers, dtype);
   if (table.zeros)
     x = x - Taken(node, node.Cast(table.zeros, dtype), index, axis);
@@ -293,14 +296,17 @@ void ImportGatherBlockQuantized(NodeContext& node) {
   RequireBlocks(node, table.zeros, table.numbers, axis, block, "zero_points (input 3)");
   const Variable given = node.In(1);
   const Variable flat = node.Reshape(IndicesOf(node, 1, DimOf(node, table.numbers, along)), {-1});
-  Variable y;
+  // The numbers are taken as integers, so a run does not hold the table in floating point.
+  const Variable blocks = BlockPlaces(node, table.numbers.shape()[axis], block);
+  Variable index = blocks;
   if (along == axis) {
-    y = Taken(node, BlocksScaled(node, table, axis, block), flat, along);
+    index = Taken(node, blocks, flat, 0);
+    table.numbers = Taken(node, table.numbers, flat, along);
   } else {
     for (Variable* x : {&table.numbers, &table.scales, &table.zeros})
       if (*x) *x = Taken(node, *x, flat, along);
-    y = BlocksScaled(node, table, axis, block);
   }
+  const Variable y = BlocksScaled(node, table, axis, index);
   Dims dims;
   dims.Add(y, 0, along);
   if (!node.IsScalar(1)) dims.Add(given, 0, given.shape().rank());
