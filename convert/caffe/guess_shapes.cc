@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cctype>
 #include <memory>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -98,12 +99,39 @@ std::string OptionText(const std::string& shapes) {
   return plain ? "--shape=" + shapes : "--shape='" + shapes + "'";
 }
 
+bool IsConvolution(const std::string& type) {  // with and without De, Depthwise
+  return type.find("onvolution") != std::string::npos;
+}
+
+// Whether the top of a layer with one bottom has as many channels as the bottom, of any number.
+bool KeepsChannels(const proto::caffe::LayerParameter& layer) {
+  static const std::set<std::string_view> types = {
+      "AbsVal", "BN",    "BatchNorm", "Bias",  "BNLL",  "CuDNNBatchNorm", "Dropout",  "ELU",
+      "Exp",    "LRN",   "Log",       "MVN",   "PReLU", "Pooling",        "Power",    "ReLU",
+      "ReLU6",  "Scale", "Sigmoid",   "Split", "Swish", "TanH",           "Threshold"};
+  return layer.bottom_size() == 1 && layer.top_size() > 0 && types.count(layer.type()) > 0;
+}
+
 bool TakesEqualDims(const std::string& type) {
   return type == "Eltwise" || type == "Concat" || type == "Scale" || type == "Crop" ||
          type == "Bias" || type.ends_with("Loss");
 }
 
 }  // namespace
+
+// The convolution that needs certain channels of a bottom of the current layer: the layer itself,
+// or the first reader of what it passes on. nullptr if another layer reads that.
+const Layer* NetWriter::ConvolutionOf(const Layer& layer) const {
+  const Layer* next = &layer;
+  size_t at = at_;
+  while (next && KeepsChannels(next->def)) {
+    const std::vector<size_t>& readers = UsesOf(next->def.top(0)).read;
+    const auto found = std::upper_bound(readers.begin(), readers.end(), at);
+    at = found == readers.end() ? at : *found;
+    next = found == readers.end() ? nullptr : &layers_[at];
+  }
+  return next && IsConvolution(next->def.type()) ? next : nullptr;
+}
 
 // Guesses the dims of a bottom. `other`: the dims of another bottom, which are known, or empty.
 Dims NetWriter::GuessFor(const Layer& layer, int bottom, const Dims& other) const {
@@ -117,8 +145,8 @@ Dims NetWriter::GuessFor(const Layer& layer, int bottom, const Dims& other) cons
   if (bottom == 3 && type == "MultiBoxLoss") return {-1, 1, 1, 8};
   if (type == "Slice") return DimsOfPieces(options_, layer, blob);
   if (TakesEqualDims(type) && other.size() > 1) return other;
-  if (type.find("onvolution") != std::string::npos)  // with and without De, Depthwise
-    return DimsOfChannels(layer, DimsByName(options_, blob));
+  if (const Layer* convolution = ConvolutionOf(layer))
+    return DimsOfChannels(*convolution, DimsByName(options_, blob));
   return type == "Embed" ? kNumber : DimsByName(options_, blob);
 }
 

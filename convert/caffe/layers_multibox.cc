@@ -2,6 +2,8 @@
 
 #include <coracle/convert/caffe/net_writer.h>
 #include <coracle/convert/caffe/steps.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/framework/tensor/tensor.h>
 #include <fmt/format.h>
 
 #include <cmath>
@@ -103,6 +105,33 @@ std::string BatchSize(const Layer& layer, NetWriter& net) {
   return Cast(layer, net, Slice(layer, net, shape, 0, 0, 1, "batch"), "FP32", "batch_size");
 }
 
+// The classes of the true boxes. As in Caffe, the background is the class of none of them: a run
+// fails if a box of an image of the batch (`inside` is 1) has it.
+std::string ClassesOf(const Layer& layer, NetWriter& net, const std::string& column,
+                      const std::string& inside) {
+  const auto background =
+      static_cast<int64_t>(layer.def.multibox_loss_param().background_label_id());
+  const std::string ids = Cast(layer, net, column, "INT64", "class_number");
+  Entry constant("fill_constant"), equal("equal"), show("map_values"), stop("map_values");
+  constant.Field("shape", "[1]").Text("str_value", std::to_string(background));
+  const std::string number = net.Step(layer, constant.Field("dtype", "INT64"), "background");
+  const std::string same = net.StepOp(layer, equal.Text("X", ids).Text("Y", number), "Out", "same");
+  const std::string wrong =
+      Times(layer, net, Cast(layer, net, same, "FP32", "of_background"), inside, "wrong");
+  show.Text("X", Cast(layer, net, wrong, "INT64", "is_wrong"));
+  show.Field("keys_int64s", "[0, 1]").Int("out_dtype", static_cast<int64_t>(DType::kString));
+  show.Texts("values_strings",
+             {"", fmt::format("a true box of the class {}, which background_label_id of layer {} "
+                              "has for the background: leave it out of the data",
+                              background, Quote(layer.def.name()))});
+  // The text is no key, so the op shows it in its error.
+  stop.Text("X", net.StepOp(layer, show, "Out", "why")).Texts("keys_strings", {""});
+  stop.Field("values_int64s", "[0]").Bool("has_default", false);
+  const std::string none = net.StepOp(
+      layer, stop.Int("out_dtype", static_cast<int64_t>(DType::kInt64)), "Out", "none_wrong");
+  return net.Step(layer, Entry("elementwise_add").Text("x", ids).Text("y", none), "class_id");
+}
+
 // A box that does not count, for example one of an image outside the batch, becomes an empty box of
 // image 0. An empty box overlaps with nothing, so it is never matched.
 Truth ReadTruth(const Layer& layer, NetWriter& net) {
@@ -139,7 +168,7 @@ Truth ReadTruth(const Layer& layer, NetWriter& net) {
   truth.offsets = OffsetsOf(layer, net, net.In(layer, 1).var, images);
   const std::string boxes = Times(layer, net, columns(3, 7, "all_boxes"), counts, "counted_boxes");
   truth.boxes = SortedRows(layer, net, boxes, order, truth.offsets, "boxes");
-  const std::string ids = Cast(layer, net, columns(1, 2, "class"), "INT64", "class_number");
+  const std::string ids = ClassesOf(layer, net, columns(1, 2, "class"), inside);
   truth.classes = SortedRows(layer, net, Reshape(layer, net, ids, {-1, 1, 1}, "class_column"),
                              order, truth.offsets, "classes");
   return truth;

@@ -201,6 +201,7 @@ class NetWriter {
   void WriteLayer(const Layer& layer);
   [[noreturn]] void Refuse(const Layer& layer) const;
   std::string OrInputs(const Layer& layer, const std::string& what) const;
+  const Layer* ConvolutionOf(const Layer& layer) const;
   Dims GuessFor(const Layer& layer, int bottom, const Dims& other) const;
   void ResolveGuesses(const Layer& layer);
   bool FeedResults(const Layer& layer);

@@ -162,6 +162,25 @@ TEST(CaffeInputs, TheProposalFitsGroups) {
   check("DepthwiseConvolution", "", "--shape=x:8x224x224");
 }
 
+// Layers that pass on all channels may come before the grouped convolution.
+TEST(CaffeInputs, TheProposalFitsGroupsAfterOtherLayers) {
+  const std::string conv = "convolution_param { num_output: 8 kernel_size: 1 group: 4 }";
+  const std::string pool = "pooling_param { kernel_size: 2 stride: 2 }";
+  const auto expect = [](const std::string& text, const std::string& option) {
+    const std::string error = Error(text);
+    EXPECT_TRUE(error.ends_with(option)) << error;
+    Import(text, {.shapes = Proposed(error)});
+  };
+  const std::string x = Layer("Python", {}, {"x"});
+  expect(x + Layer("ReLU", {"x"}, {"x"}) + Layer("Convolution", {"x"}, {"c"}, conv),
+         "--shape=x:4x224x224");
+  expect(x + Layer("Pooling", {"x"}, {"p"}, pool) + Layer("ReLU", {"p"}, {"r"}) +
+             Layer("Convolution", {"r"}, {"c"}, conv),
+         "--shape=x:4x224x224");
+  // Another layer between them decides about the channels.
+  expect(x + Layer("ReLU", {"x"}, {"x"}) + Fc("x"), "--shape=x:3x224x224");
+}
+
 // A name that the option cannot have is not proposed, and one that a shell would split is quoted.
 TEST(CaffeInputs, TheProposalIsAnOption) {
   for (const char* name : {"we:ird,na me", "it\\'s", "a\\nb"}) {

@@ -239,6 +239,28 @@ TEST(CaffeMultiBox, BoxesOfNoImageAreIgnored) {
   }
 }
 
+// Caffe checks that no true box has the class of the background, except boxes of no image.
+TEST(CaffeMultiBox, TrueBoxesOfTheBackgroundAreRefused) {
+  for (const int64_t background : {0, 3}) {
+    std::vector<Truth> truths = Truths();
+    for (Truth& truth : truths) truth.label = 1;
+    truths.back().label = background;  // of no image
+    const std::string param = "background_label_id: " + std::to_string(background);
+    Check({.background = background, .truths = truths}, param);
+    truths[2].label = background;  // a difficult one
+    TestNet net(Text(param + " use_difficult_gt: false"), true);
+    const std::string error = ErrorOf([&] {
+      net.Run({{"loc", Drawn({kImages, 4 * kPriors})},
+               {"conf", Drawn({kImages, kPriors * kClasses}, 2)},
+               {"prior", PriorRows()},
+               {"label", TruthRows(truths)}},
+              "l");
+    });
+    const std::string words = "a true box of the class " + std::to_string(background);
+    EXPECT_NE(error.find(words), std::string::npos) << error;
+  }
+}
+
 // The gradient with respect to each prediction, against differences.
 TEST(CaffeMultiBox, HasItsGradient) {
   const std::string fc =
