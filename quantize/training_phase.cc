@@ -28,30 +28,37 @@ std::unique_ptr<OpDesc> Copy(const OpDesc& op, const std::string& from, const st
   return InPlaceOf(op, "assign", {{"X", {from}}}, {{"Out", {to}}});
 }
 
-// Passes X through, and follows its range.
-std::unique_ptr<OpDesc> Observer(const OpDesc& op, const RangeNames& names, float rate) {
-  return InPlaceOf(op, "moving_average_abs_max_scale",
-                   {{"X", op.Input("X")}, {"InAccum", {names.sum}}, {"InState", {names.count}}},
-                   {{"Out", op.Output("Out")},
-                    {"OutScale", {names.range}},
-                    {"OutAccum", {names.sum}},
-                    {"OutState", {names.count}}},
-                   {{"moving_rate", rate}, {"is_test", false}});
+// Passes X through, and follows its range: `in` and `out` are the slots with the moving average.
+std::unique_ptr<OpDesc> Observer(const OpDesc& op, SlotList in, SlotList out) {
+  in.push_back({"X", op.Input("X")});
+  out.push_back({"Out", op.Output("Out")});
+  return InPlaceOf(op, "moving_average_abs_max_scale", std::move(in), std::move(out),
+                   {{"moving_rate", op.GetAttr<float>("moving_rate", 0.9f)}, {"is_test", false}});
+}
+
+// The average that the op itself has, whatever the names of its variables are.
+std::unique_ptr<OpDesc> ObserverOfAverage(const OpDesc& op) {
+  SlotList in, out;
+  for (const char* slot : {"InScale", "InAccum", "InState"})
+    if (op.HasInput(slot)) in.push_back({slot, op.Input(slot)});
+  for (const char* slot : {"OutScale", "OutAccum", "OutState"})
+    if (op.HasOutput(slot)) out.push_back({slot, op.Output(slot)});
+  return Observer(op, std::move(in), std::move(out));
 }
 
 // The op that observes in place of one that rounds.
 std::unique_ptr<OpDesc> Observing(const OpDesc& op, bool test) {
   const std::string &x = op.Input("X")[0], &out = op.Output("Out")[0];
   const FakeKind kind = FakeKindOf(op);
-  const auto rate = op.GetAttr<float>("moving_rate", 0.9f);
-  if (kind == FakeKind::kAverage && !op.GetAttr<bool>("is_test", false)) {
-    const std::string& range = op.Output("OutScale")[0];
-    return Observer(op, RangeNames(range.substr(0, range.rfind("@RANGE"))), rate);
-  }
+  if (kind == FakeKind::kAverage && !op.GetAttr<bool>("is_test", false))
+    return ObserverOfAverage(op);
   const bool weight = kind != FakeKind::kLearned || op.GetAttr<int32_t>("quant_axis", -1) >= 0;
   // An op of backward computes again what was observed before.
   if (weight || test || HasRole(op, kBackward)) return Copy(op, x, out);
-  return Observer(op, RangeNames(WeightOfStep(op.Input("Step")[0])), rate);
+  const RangeNames names(WeightOfStep(op.Input("Step")[0]));
+  return Observer(
+      op, {{"InScale", {names.range}}, {"InAccum", {names.sum}}, {"InState", {names.count}}},
+      {{"OutScale", {names.range}}, {"OutAccum", {names.sum}}, {"OutState", {names.count}}});
 }
 
 // The gradients of an op that passes its input through.

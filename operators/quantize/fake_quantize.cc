@@ -93,8 +93,9 @@ struct RangeAbsMax {
   std::string failure;
 };
 
-// accum / state, two decaying sums: accum of the largest elements, state of ones. A batch with a
-// nan or an infinity counts like a test, so that one skipped step does not spoil all that follow.
+// accum / state, two decaying sums: accum of the largest elements, state of ones. A batch counts
+// like a test if it has a nan or an infinity, if it is empty, or if its sum would overflow, so that
+// one such step does not spoil all that follow.
 template <class T>
 struct MovingAverage {
   explicit MovingAverage(const PrepareContext& ctx)
@@ -108,10 +109,10 @@ struct MovingAverage {
         out_state(ctx.Output("OutState")) {}
   double operator()(const Workspace& ws, const T* x) const {
     double accum = in_accum.Get(ws), state = in_state.Get(ws);
-    const double now = test ? 0 : LargestOf(x, numel);
-    const bool fixed = test || !std::isfinite(now);
+    const double sum = test ? 0 : rate * accum + LargestOf(x, numel);
+    const bool fixed = test || numel == 0 || !std::isfinite(static_cast<T>(sum));
     if (!fixed) {
-      accum = rate * accum + now;
+      accum = sum;
       state = rate * state + 1;
     }
     const double scale = in_scale.Get(ws);
@@ -224,7 +225,8 @@ void DeclareMovingAverage(OpDef& def) {
 
 constexpr const char* kAverageDoc =
     "OutAccum / OutState with OutAccum = moving_rate InAccum + max |X| and OutState = moving_rate "
-    "InState + 1 (an X with a nan or an infinity changes neither, nor the scale)";
+    "InState + 1 (an X that is empty, or that has a nan or an infinity, changes neither, nor the "
+    "scale)";
 
 void AddAbsMax(OpRegistry& ops) {
   const auto def = [](const char* type, bool dequantize) {

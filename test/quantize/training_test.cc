@@ -339,6 +339,25 @@ TEST(ProgramOfPhase, ObserveChangesNothing) {
   }
 }
 
+// The average of an op has any names, as in programs of Paddle.
+TEST(ProgramOfPhase, ObservesVariablesOfAnyName) {
+  Training named = TrainingOf(true), other = TrainingOf(true);
+  for (const char* part : {"@RANGE", "@RANGE_SUM", "@RANGE_COUNT"}) {
+    const std::string from = std::string("x") + part, to = std::string("other.") + (part + 1);
+    other.main.Root().RenameVar(*other.main.Root().FindVar(from), to);
+    other.main.ForEachOp([&](OpDesc& op) {
+      op.RenameInput(from, to);
+      op.RenameOutput(from, to);
+    });
+    other.scope.Set(to, other.scope.Get(from).Clone());
+  }
+  for (Training* t : {&named, &other})
+    LossOf(ProgramOfPhase(t->main, QuantizePhase::kObserve), t->scope, 1);
+  EXPECT_GT(named.scope.Get("x@RANGE").Item<float>(), 0);
+  EXPECT_TRUE(BitEqual(named.scope.Get("x@RANGE"), other.scope.Get("other.RANGE")));
+  EXPECT_TRUE(BitEqual(named.scope.Get("x@RANGE_SUM"), other.scope.Get("other.RANGE_SUM")));
+}
+
 TEST(ProgramOfPhase, LearnedStepsBeginWithTheRanges) {
   Training t = TrainingOf(true, true);
   LossOf(ProgramOfPhase(t.main, QuantizePhase::kObserve), t.scope, 1);

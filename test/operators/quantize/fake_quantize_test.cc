@@ -150,6 +150,25 @@ TEST(FakeQuantizeMovingAverage, InTestTheScaleIsGiven) {
       .Expect("OutState", {1}, {1});
 }
 
+// An empty batch would lower the average, and a sum beyond float32 would stay infinite.
+TEST(FakeQuantizeMovingAverage, WhatDoesNotCount) {
+  for (const std::string type :
+       {"fake_quantize_dequantize_moving_average_abs_max", "moving_average_abs_max_scale"}) {
+    for (const bool empty : {true, false}) {
+      SCOPED_TRACE(testing::Message() << type << empty);
+      OpTest test(type);
+      const double held = empty ? 3 : 3e38;
+      if (empty)
+        test.Input("X", {0, 2}, {});
+      else
+        test.Input("X", {2}, {-3e38, 1});
+      test.Input("InScale", {1}, {held}).Input("InAccum", {1}, {held}).Input("InState", {1}, {1});
+      test.Expect("OutScale", {1}, {held});
+      test.Expect("OutAccum", {1}, {held}).Expect("OutState", {1}, {1});
+    }
+  }
+}
+
 TEST(FakeQuantizeMovingAverage, Constraints) {
   for (const std::string type :
        {"fake_quantize_moving_average_abs_max", "fake_quantize_dequantize_moving_average_abs_max",
