@@ -47,7 +47,10 @@ Attribute ConvertTo(const ProgramBuilder& builder, const Op& op, const std::stri
                     const Attribute& value, AttrType type, bool saturate = false);
 
 // Ops that are composed of simpler ones.
+void ReadEinsum(ProgramBuilder& builder, const Op& op);
+void ReadIndexPut(ProgramBuilder& builder, const Op& op);
 void ReadLerp(ProgramBuilder& builder, const Op& op);
+void ReadPutAlongAxis(ProgramBuilder& builder, const Op& op);
 void ReadRepeatInterleave(ProgramBuilder& builder, const Op& op);
 void ReadSwiglu(ProgramBuilder& builder, const Op& op);
 void ReadTakeAlongAxis(ProgramBuilder& builder, const Op& op);

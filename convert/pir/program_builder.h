@@ -86,6 +86,7 @@ class ProgramBuilder {
  private:
   void ReadOp(const Op& op);
   void AddParameter(const Op& op);
+  void SetParameter(const Op& op);
   void AddInput(const Op& op);
   void AddOutput(const Op& op);
   void NameFetches(const Block& block);
@@ -113,6 +114,7 @@ class ProgramBuilder {
   // Of all blocks. A look-up in each block would take quadratic time.
   std::unordered_set<std::string> names_;
   std::unordered_map<std::string, int64_t> counters_;
+  bool sets_parameters_ = false;
   std::vector<std::string> feeds_;
   std::vector<std::pair<int64_t, std::string>> fetches_;  // (column, variable)
   std::unordered_map<const Op*, size_t> numbers_;
