@@ -126,6 +126,76 @@ inline std::vector<Net> LstmNets() {
   return nets;
 }
 
+// Projections, with and without clips.
+inline std::vector<Net> LstmpNets() {
+  std::vector<Net> nets;
+  for (int variant = 0; variant < 8; ++variant) {
+    const bool start = (variant & 1) > 0, reverse = (variant & 2) > 0, clips = (variant & 4) > 0;
+    Net net;
+    net.Data("x", {-1, 12}, 1, 5);
+    net.Parameter("w", {2, 12});
+    net.Parameter("p", {3, 2});
+    net.Parameter("b", {1, start ? 21 : 12});
+    SlotList in = {{"Input", {"x"}}, {"Weight", {"w"}}, {"ProjWeight", {"p"}}, {"Bias", {"b"}}};
+    if (start) {
+      net.Data("h0", {1, 2}, 0, 1);
+      net.Data("c0", {1, 3}, 0, 1);
+      in.push_back({"H0", {"h0"}});
+      in.push_back({"C0", {"c0"}});
+    }
+    net.Append("lstmp", std::move(in),
+               {{"Projection", {"r"}},
+                {"Cell", {"c"}},
+                {"BatchGate", {"g"}},
+                {"BatchCellPreAct", {"a"}},
+                {"BatchHidden", {"h"}}},
+               {{"is_reverse", reverse},
+                {"use_peepholes", start},
+                {"proj_activation", std::string(reverse ? "identity" : "tanh")},
+                {"cell_clip", clips ? 0.4f : 0.0f},
+                {"proj_clip", clips ? 0.2f : 0.0f}});
+    net.Fetch({"r", "c"});
+    nets.push_back(std::move(net));
+  }
+  return nets;
+}
+
+// Sequences as rows of a batch, and back; other sequences for the same rows.
+inline std::vector<Net> PadNets() {
+  std::vector<Net> nets;
+  for (const int32_t length : {-1, 5, 7}) {
+    for (const bool of_row : {false, true}) {
+      Net net;
+      net.Data("x", {-1, 3}, 1, 5);
+      net.Parameter("v", of_row ? Shape{3} : Shape{1});
+      net.Append("sequence_pad", {{"X", {"x"}}, {"PadValue", {"v"}}},
+                 {{"Out", {"pad"}}, {"Length", {"n"}}}, {{"padded_length", length}});
+      net.Append("scale", {{"X", {"pad"}}}, {{"Out", {"y"}}}, {{"scale", 2.0f}});
+      net.Append("sequence_unpad", {{"X", {"y"}}, {"Length", {"n"}}}, {{"Out", {"back"}}});
+      net.Append("sequence_pool", {{"X", {"back"}}}, {{"Out", {"sum"}}},
+                 {{"pooltype", std::string("SUM")}});
+      net.Fetch({"y", "n", "back", "sum"});
+      nets.push_back(std::move(net));
+    }
+  }
+  for (const bool by_y : {false, true}) {
+    Net net;
+    net.Data("x", {-1, 3}, 0, 5);
+    SlotList in = {{"X", {"x"}}};
+    if (by_y) {
+      net.Data("y", {-1, 2}, 1, 5);
+      in.push_back({"Y", {"y"}});
+    }
+    net.Append("lod_reset", std::move(in), {{"Out", {"z"}}},
+               {{"target_lod", by_y ? std::vector<int32_t>{} : std::vector<int32_t>{0, 5}}});
+    net.Append("sequence_pool", {{"X", {"z"}}}, {{"Out", {"sum"}}},
+               {{"pooltype", std::string("SQRT")}});
+    net.Fetch({"z", "sum"});
+    nets.push_back(std::move(net));
+  }
+  return nets;
+}
+
 // Pools of each type; contexts with and without rows of padding; ops that move rows.
 inline std::vector<Net> RowNets() {
   std::vector<Net> nets;

@@ -17,7 +17,8 @@ void ExpectSame(const Net& net) {
   const InferenceModel model = ImportOnnx(path, scope);
   model.program.ForEachOp([](const OpDesc& op) {
     EXPECT_FALSE(op.type().starts_with("sequence_")) << op.type();
-    EXPECT_TRUE(op.type() != "gru" && op.type() != "lstm" && op.type() != "crf_decoding");
+    EXPECT_FALSE(op.type().starts_with("lstm")) << op.type();
+    EXPECT_TRUE(op.type() != "gru" && op.type() != "lod_reset" && op.type() != "crf_decoding");
   });
   PreparedProgram read = Executor().Prepare(model.program);
   std::vector<Tensor> feeds;
@@ -40,6 +41,14 @@ TEST(OnnxSequenceExport, Lstm) {
   for (const Net& net : one_sequence::LstmNets()) ExpectSame(net);
 }
 
+TEST(OnnxSequenceExport, LstmWithProjection) {
+  for (const Net& net : one_sequence::LstmpNets()) ExpectSame(net);
+}
+
+TEST(OnnxSequenceExport, SequencesAsRowsOfABatch) {
+  for (const Net& net : one_sequence::PadNets()) ExpectSame(net);
+}
+
 TEST(OnnxSequenceExport, PoolsAndContexts) {
   for (const Net& net : one_sequence::RowNets()) ExpectSame(net);
 }
@@ -49,6 +58,36 @@ TEST(OnnxSequenceExport, Tags) {
 }
 
 // --- refusals ---
+
+std::string ErrorOfModel(const Net& net, const std::map<std::string, Tensor>& feeds) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.File("model.onnx");
+  return ErrorOf([&] {
+    ExportOnnx(path, net.program, net.scope, {.one_sequence = true});
+    Scope scope;
+    const InferenceModel model = ImportOnnx(path, scope);
+    std::vector<Tensor> given;
+    for (const std::string& name : model.feed_names) given.push_back(feeds.at(name));
+    Executor().Prepare(model.program).Run(scope, given);
+  });
+}
+
+// A model fails for what the program refuses.
+TEST(OnnxSequenceExport, SequencesThatDoNotFit) {
+  const std::vector<Net> nets = one_sequence::PadNets();
+  const Tensor longer = one_sequence::Drawn({6, 3});
+  EXPECT_EQ(ErrorOfModel(nets[0], {{"x", longer}}), "no error");
+  EXPECT_NE(ErrorOfModel(nets[2], {{"x", longer}}), "no error");  // beyond padded_length 5
+  EXPECT_NE(ErrorOfModel(nets[6], {{"x", longer}}), "no error");  // target_lod ends at 5
+  EXPECT_NE(ErrorOfModel(nets[7], {{"x", longer}, {"y", one_sequence::Drawn({5, 2})}}), "no error");
+  Net several;
+  several.Data("x", {-1, 3}, 0, 5);
+  several.Append("lod_reset", {{"X", {"x"}}}, {{"Out", {"z"}}},
+                 {{"target_lod", std::vector<int32_t>{0, 2, 5}}});
+  several.Fetch({"z"});
+  const std::string line = ErrorOfModel(several, several.feeds);
+  EXPECT_NE(line.find("target_lod gives several sequences"), std::string::npos) << line;
+}
 
 TEST(OnnxSequenceExport, NeedsTheOption) {
   const std::vector<Net> nets = one_sequence::GruNets();

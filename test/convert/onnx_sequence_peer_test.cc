@@ -11,8 +11,9 @@ TEST(OnnxSequencePeer, OneSequence) {
   if (!reason.empty()) GTEST_SKIP() << reason;
   const TemporaryDirectory directory;
   int compared = 0;
-  for (const auto& nets : {one_sequence::GruNets(), one_sequence::LstmNets(),
-                           one_sequence::RowNets(), one_sequence::TagNets()}) {
+  for (const auto& nets :
+       {one_sequence::GruNets(), one_sequence::LstmNets(), one_sequence::RowNets(),
+        one_sequence::TagNets(), one_sequence::LstmpNets(), one_sequence::PadNets()}) {
     for (const one_sequence::Net& net : nets) {
       SCOPED_TRACE(compared);
       const std::string folder = directory.File(std::to_string(compared++));

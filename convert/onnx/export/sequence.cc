@@ -85,6 +85,72 @@ void ExportSequenceExpand(OpContext& op) {
   op.Out("Out", op.Node("Expand", {x, dims}));
 }
 
+// As many numbers as `count` (an int64 vector of one element) says; a run stops if it is negative.
+Value Filled(OpContext& op, const Value& count, int64_t number) {
+  return op.Node("ConstantOfShape", {count}, {{"value", Tensor::Of<int64_t>({1}, {number})}});
+}
+
+// The sequence becomes the only row of a batch, which rows of PadValue lengthen.
+void ExportSequencePad(OpContext& op) {
+  op.RequireOneSequence("X");
+  const Value x = op.In("X"), rows = op.DimsOf(x, 0, 1);
+  const int64_t length = op.Attr<int32_t>("padded_length");
+  Value all = x;
+  if (op.Has("PaddedLengthTensor") || length != -1) {
+    Value wanted = op.IntList({length});
+    if (op.Has("PaddedLengthTensor")) {
+      const Value given = op.Reshape(
+          op.Cast(op.In("PaddedLengthTensor"), op.InType("PaddedLengthTensor"), DType::kInt64),
+          {1});
+      wanted = op.Node("Where", {op.Node("Equal", {given, op.IntList({-1})}), rows, given});
+    }
+    // A sequence that is longer lacks a negative number of rows, which stops the run.
+    const Value lacks = op.Node("Sub", {wanted, rows});
+    const Value row =
+        op.Node("Expand", {op.In("PadValue"), DimsWithRows(op, "X", x, op.IntList({1}))});
+    const Value padding = op.Node("Gather", {row, Filled(op, lacks, 0)}, {{"axis", 0}});
+    all = op.Concat({x, padding}, 0);
+  } else {
+    op.Ignore("PadValue");
+  }
+  VarMeta meta = op.OutMeta("Out");
+  meta.shape[0] = 1;
+  op.exporter().BindAs(op.op(), op.op().Output("Out")[0], op.Unsqueeze(all, {0}), meta);
+  op.Out("Length", rows);
+}
+
+// The first Length rows of the only row of a batch.
+void ExportSequenceUnpad(OpContext& op) {
+  if (!op.exporter().one_sequence()) op.RequireOneSequence("X");  // which says how to export it
+  op.Require(op.InShape("X")[0] == 1,
+             "X must be known to have one row, that of the sequence; `coracle set-shape` declares "
+             "the shape of an input");
+  const Value length =
+      op.Reshape(op.Cast(op.In("Length"), op.InType("Length"), DType::kInt64), {1});
+  // Looks up the rows, so that a length that is negative or too large stops the run.
+  const Value places = op.Node("CumSum", {Filled(op, length, 1), op.Int(0)}, {{"exclusive", 1}});
+  const Value rows = op.Node("Gather", {op.Squeeze(op.In("X"), {0}), places}, {{"axis", 0}});
+  op.Out("Out", op.Rank("X") == 2 ? op.Unsqueeze(rows, {1}) : rows);
+}
+
+// The rows of X become one sequence, as long as that of Y or as attr target_lod says. The reshape
+// fails for another number of rows.
+void ExportLodReset(OpContext& op) {
+  op.Require(!op.Attr<bool>("append"), "append gives two levels of LoD");
+  const Value x = op.In("X");
+  if (op.Has("Y") && op.Meta("Y").lod_level > 0) {
+    op.RequireOneSequence("Y");
+    const Value dims = DimsWithRows(op, "X", x, op.DimsOf(op.In("Y"), 0, 1));
+    return op.Out("Out", op.ReshapeExactly(x, dims));
+  }
+  op.Require(!op.Has("Y"), "only a run knows the offsets in Y; attr target_lod can give them");
+  if (!op.exporter().one_sequence()) op.RequireOneSequence("X");  // which says how to export it
+  const auto target = op.Attr<std::vector<int32_t>>("target_lod");
+  op.Require(target.size() == 2 && target[0] == 0,
+             "target_lod gives several sequences, and the model takes one");
+  op.Out("Out", op.ReshapeExactly(x, DimsWithRows(op, "X", x, op.IntList({target[1]}))));
+}
+
 // Out = the contexts of all rows times Filter. The rows around X are zeros or rows of PaddingData.
 void ExportSequenceConv(OpContext& op) {
   op.RequireOneSequence("X");
@@ -116,23 +182,27 @@ Value Activated(OpContext& op, const std::string& name, const Value& x) {
   op.Refuse("the activation " + name + " has no counterpart");
 }
 
-// A net that reads a row of Input at a time. Every state is [1, D].
+// A net that reads a row of Input at a time. The first state, which Weight multiplies, is [1,
+// width], and others are [1, D]; width is D unless the net projects.
 struct Recurrence {
   OpContext& op;
   DType dtype;
-  int64_t hidden;
+  int64_t width, hidden;
 
   explicit Recurrence(OpContext& context)
-      : op(context), dtype(op.InType("Input")), hidden(op.InShape("Weight")[0]) {
+      : op(context),
+        dtype(op.InType("Input")),
+        width(op.InShape("Weight")[0]),
+        hidden(op.Has("ProjWeight") ? op.InShape("ProjWeight")[0] : width) {
     op.RequireOneSequence("Input");
-    op.Require(hidden > 0, "the size of the state must be known");
+    op.Require(hidden > 0 && width > 0, "the size of the state must be known");
   }
 
-  // The first state: the tensor of a slot, or zeros.
-  Value Start(const char* slot) const {
-    if (!op.Has(slot)) return op.Constant(Tensor::Zeros(dtype, {1, hidden}));
+  // The first value of a state: the tensor of a slot, or zeros.
+  Value Start(const char* slot, int64_t columns) const {
+    if (!op.Has(slot)) return op.Constant(Tensor::Zeros(dtype, {1, columns}));
     op.Require(op.Meta(slot).lod_level == 0, std::string(slot) + " must be no sequence");
-    return op.Reshape(op.In(slot), {1, hidden});
+    return op.Reshape(op.In(slot), {1, columns});
   }
   // Columns [begin, end) of Bias, which may be absent.
   Value Bias(int64_t begin, int64_t end) const {
@@ -152,15 +222,15 @@ struct Recurrence {
   template <class Step>
   Values Run(const Values& starts, const Value& steps, int64_t gates, const Step& step) const {
     Graph& graph = op.exporter().graph();
-    const Shape state{1, hidden};
+    const auto shape = [&](size_t i) { return Shape{1, i == 0 ? width : hidden}; };
     op.exporter().Enter();
     Values before;
     for (size_t i = 0; i < starts.size(); ++i)
-      before.push_back(graph.Input(i == 0 ? "state" : "cell", dtype, state));
+      before.push_back(graph.Input(i == 0 ? "state" : "cell", dtype, shape(i)));
     const Values after = step(before, graph.Input("step", dtype, Shape{1, gates * hidden}));
     for (int copies = 0; copies < 2; ++copies)
-      for (const Value& value : after)
-        graph.BodyOutput(copies == 0 ? value : op.Node("Identity", {value}), dtype, state);
+      for (size_t i = 0; i < after.size(); ++i)
+        graph.BodyOutput(copies == 0 ? after[i] : op.Node("Identity", {after[i]}), dtype, shape(i));
     const GraphPtr body = op.exporter().Leave();
     Values inputs = starts;
     inputs.push_back(steps);
@@ -184,7 +254,7 @@ void ExportGru(OpContext& op) {
   const Value buffer = op.Reshape(op.In("Weight"), {-1});
   const Value gates = op.Reshape(op.Slice(buffer, 0, 0, 2 * d * d), {d, 2 * d});
   const Value candidate = op.Reshape(op.Slice(buffer, 0, 2 * d * d, 3 * d * d), {d, d});
-  const Value start = net.Start("H0"), steps = net.Steps(3);
+  const Value start = net.Start("H0", d), steps = net.Steps(3);
   const Value one = op.Scalar(1, net.dtype);
   const auto gate = op.Attr<std::string>("gate_activation");
   const auto activation = op.Attr<std::string>("activation");
@@ -203,12 +273,20 @@ void ExportGru(OpContext& op) {
   op.Out("Hidden", rows[0]);
 }
 
+// x in [-most, most], or x if `most` is 0.
+Value Clipped(OpContext& op, const Value& x, float most, DType dtype) {
+  if (most == 0) return x;
+  const auto end = static_cast<double>(most);
+  return op.Node("Max", {op.Node("Min", {x, op.Scalar(end, dtype)}), op.Scalar(-end, dtype)});
+}
+
 // The columns are those of candidate, input, forget and output gate; Bias may go on with the
-// weights of the cell in these gates.
+// weights of the cell in these gates. lstmp passes a projection of h to the next step.
 void ExportLstm(OpContext& op) {
   const Recurrence net(op);
-  const Value weight = op.In("Weight");
-  const Values starts = {net.Start("H0"), net.Start("C0")};
+  const bool projects = op.Has("ProjWeight");
+  const Value weight = op.In("Weight"), projection = projects ? op.In("ProjWeight") : Value();
+  const Values starts = {net.Start("H0", net.width), net.Start("C0", net.hidden)};
   const Value steps = net.Steps(4);
   const auto add = [&](const Value& a, const Value& b) { return op.Node("Add", {a, b}); };
   const auto mul = [&](const Value& a, const Value& b) { return op.Node("Mul", {a, b}); };
@@ -224,24 +302,32 @@ void ExportLstm(OpContext& op) {
     const Values z = net.Split(add(step, op.Node("MatMul", {states[0], weight})), 4);
     const Value candidate = Activated(op, attr("candidate_activation"), z[0]);
     const Value kept = mul(gate(z[2], 1, states[1]), states[1]);
-    const Value cell = add(kept, mul(gate(z[1], 0, states[1]), candidate));
+    const Value sum = add(kept, mul(gate(z[1], 0, states[1]), candidate));
+    const Value cell = projects ? Clipped(op, sum, op.Attr<float>("cell_clip"), net.dtype) : sum;
     const Value output = gate(z[3], 2, cell);
-    return Values{mul(output, Activated(op, attr("cell_activation"), cell)), cell};
+    const Value h = mul(output, Activated(op, attr("cell_activation"), cell));
+    if (!projects) return Values{h, cell};
+    const Value r = Activated(op, attr("proj_activation"), op.Node("MatMul", {h, projection}));
+    return Values{Clipped(op, r, op.Attr<float>("proj_clip"), net.dtype), cell};
   });
-  op.Out("Hidden", rows[0]);
+  op.Out(projects ? "Projection" : "Hidden", rows[0]);
   op.Out("Cell", rows[1]);
 }
 
 constexpr ExportRow kRows[] = {
     {"gru", ExportGru, "Scan of MatMul, Sigmoid, Tanh, Mul, Add"},
+    {"lod_reset", ExportLodReset, "Reshape"},
     {"lstm", ExportLstm, "Scan of MatMul, Sigmoid, Tanh, Mul, Add"},
+    {"lstmp", ExportLstm, "Scan of MatMul, Sigmoid, Tanh, Mul, Add, Min, Max"},
     {"sequence_concat", ExportSequenceConcat, "Concat"},
     {"sequence_conv", ExportSequenceConv, "Pad, Slice, Concat, MatMul"},
     {"sequence_expand", ExportSequenceExpand, "Expand"},
     {"sequence_expand_as", ExportSequenceExpand, "Expand"},
+    {"sequence_pad", ExportSequencePad, "Unsqueeze, Gather, Concat"},
     {"sequence_pool", ExportPool, "ReduceSum, ReduceMax or Gather"},
     {"sequence_reverse", ExportSequenceReverse, "Slice"},
     {"sequence_softmax", ExportSequenceSoftmax, "Softmax"},
+    {"sequence_unpad", ExportSequenceUnpad, "Squeeze, Gather"},
 };
 
 }  // namespace
