@@ -1,4 +1,7 @@
+#include <coracle/framework/base/error.h>
 #include <coracle/serve/end_signals.h>
+#include <coracle/serve/request_queue.h>
+#include <fmt/format.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -11,8 +14,6 @@
 
 namespace coracle::serve {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // Wakes the thread at the end. From another process, it does nothing.
 constexpr int kWake = SIGUSR2;
@@ -44,38 +45,43 @@ EndSignals::~EndSignals() {
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
-void EndSignals::Serve(std::function<void()> announce, double grace, std::function<void()> stop) {
+void EndSignals::Serve(std::function<void()> announce, double grace, std::function<void()> stop,
+                       double drain) {
   const std::lock_guard<std::mutex> lock(mutex_);
   announce_ = std::move(announce);
   stop_ = std::move(stop);
   grace_ = grace;
+  drain_ = drain;
   phase_ = Phase::kServing;
 }
 
 void EndSignals::Wait() {
-  constexpr double kForever = 86'400;
-  Clock::time_point stop_at = Clock::time_point::max();
   for (;;) {
-    double seconds = kForever;
-    {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      if (phase_ == Phase::kEnd) return;
-      if (phase_ == Phase::kGrace) {
-        if (stop_at == Clock::time_point::max())
-          stop_at = Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                                       std::chrono::duration<double>(grace_));
-        seconds = std::chrono::duration<double>(stop_at - Clock::now()).count();
-        if (seconds <= 0) {
-          phase_ = Phase::kStopping;
-          stop_();
-          continue;
-        }
-      }
-    }
+    const double seconds = SecondsToWait();
+    if (seconds < 0) return;
     const timespec limit = AsTimespec(seconds);
     const int signal = sigtimedwait(&signals_, nullptr, &limit);
     if (signal > 0 && signal != kWake) Receive(signal);
   }
+}
+
+// Until the phase ends; below 0: the object does.
+double EndSignals::SecondsToWait() {
+  constexpr double kForever = 86'400;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (phase_ == Phase::kEnd) return -1;
+  if (phase_ != Phase::kGrace && phase_ != Phase::kStopping) return kForever;
+  const double seconds = std::chrono::duration<double>(phase_end_ - Clock::now()).count();
+  if (seconds > 0) return seconds;
+  if (phase_ == Phase::kStopping) EndUndrained();
+  Stop();
+  return 0;
+}
+
+void EndSignals::Stop() {
+  phase_ = Phase::kStopping;
+  phase_end_ = After(Clock::now(), drain_);
+  stop_();
 }
 
 void EndSignals::Receive(int signal) {
@@ -83,18 +89,25 @@ void EndSignals::Receive(int signal) {
   switch (phase_) {
     case Phase::kServing:
       phase_ = Phase::kGrace;
+      phase_end_ = After(Clock::now(), grace_);
       announce_();
       return;
     case Phase::kGrace:
-      phase_ = Phase::kStopping;
-      stop_();
-      return;
+      return Stop();
     case Phase::kLoading:
     case Phase::kStopping:
       EndProcess(signal);
     case Phase::kEnd:
       return;
   }
+}
+
+void EndSignals::EndUndrained() const {
+  LogMessage(MessageLevel::kError,
+             fmt::format("{} s after the end of serving, requests or models are still busy; the "
+                         "process ends without them",
+                         drain_));
+  std::_Exit(1);
 }
 
 // By the signal, so that the parent sees what ended it.

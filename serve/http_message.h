@@ -18,7 +18,8 @@ struct Request {
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;
   bool has_length = true;  // false: the head does not say how long the body is, so it has none
-  Clock::time_point received = Clock::now();  // its last byte
+  Clock::time_point received = Clock::now();              // its last byte
+  Clock::time_point deadline = Clock::time_point::max();  // until when the client waits
 
   // The header's value; "" if it is not there.
   std::string Header(const std::string& name) const {
@@ -48,6 +49,7 @@ Response ErrorResponse(int status, const std::string& message);
 
 // How a request to a model ended, for its metrics.
 enum class RequestEnd { kSuccess, kBadRequest, kQueueFull, kTimeout, kFailure };
+constexpr size_t kRequestEnds = 5;
 
 // Handlers of a request throw it; the answer is ErrorResponse(status, what()).
 class HttpError : public std::exception {

@@ -1,8 +1,10 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/serve/connection.h>
+#include <coracle/serve/decode_body.h>
 #include <coracle/serve/http_answer.h>
 #include <coracle/serve/http_server.h>
 #include <coracle/serve/listener.h>
+#include <coracle/serve/request_time.h>
 #include <coracle/serve/worker_threads.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -12,6 +14,7 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <utility>
@@ -25,8 +28,10 @@ using PeerPtr = std::shared_ptr<Peer>;
 constexpr int kTickMs = 100;           // how often deadlines are compared with the time
 constexpr double kLeaveSeconds = 0.5;  // for what a client sends after the last answer
 constexpr double kIdleToClose = 0.1;   // an idle connection makes room for another after that
-constexpr double kSlowToClose = 1;     // a request that arrives slowly makes room after that
+constexpr double kHeadToClose = 0.1;   // a head that is not whole, after that
+constexpr double kSlowToClose = 1;     // a head or a body is slow after that
 constexpr double kStalledToClose = 3;  // an answer of which the client takes nothing, after that
+constexpr int kAcceptsAtOnce = 64;     // before other connections are read
 constexpr size_t kMaxId = 128;         // bytes of X-Request-Id
 
 Clock::time_point DeadlineIn(double seconds) {
@@ -36,6 +41,41 @@ Clock::time_point DeadlineIn(double seconds) {
 double SecondsFrom(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
+
+// Finds the peer with the lowest number.
+struct Lowest {
+  PeerPtr peer;
+  double number = std::numeric_limits<double>::infinity();
+
+  void Add(const PeerPtr& other, double its_number) {
+    if (peer && its_number >= number) return;
+    peer = other;
+    number = its_number;
+  }
+};
+
+// Who could make room for another client.
+struct RoomMakers {
+  Lowest idle, head, body;  // the longest idle one, the oldest head, the slowest body
+  Lowest stalled;           // the answer of which the client has taken nothing for the longest time
+
+  void Add(const PeerPtr& peer) {
+    const double age = SecondsFrom(peer->begin);
+    switch (peer->state) {
+      case Peer::State::kIdle:
+      case Peer::State::kLeaving:
+        return idle.Add(peer, -age);
+      case Peer::State::kHead:
+        return head.Add(peer, -age);
+      case Peer::State::kBody:
+        if (age > kSlowToClose)
+          body.Add(peer, static_cast<double>(peer->parser->request().body.size()) / age);
+        return;
+      case Peer::State::kAnswer:
+        return stalled.Add(peer, -peer->connection.StalledSeconds());
+    }
+  }
+};
 
 bool IsId(const std::string& text) {
   return text.size() <= kMaxId &&
@@ -60,8 +100,10 @@ class HttpServer::Impl {
   // The loop.
   void Watch(int operation, int socket, uint32_t events) const;
   void Listen(bool listen);
-  void Accept();
+  void Accept(int most_clients);
+  void EndListening();
   bool MakeRoom();
+  void Evict(const PeerPtr& peer);
   void Receive(const PeerPtr& peer);
   void DropBytes(const PeerPtr& peer);
   void ReadRequest(const PeerPtr& peer);
@@ -76,6 +118,7 @@ class HttpServer::Impl {
   }
 
   // A worker.
+  static Access AccessOf(Peer& peer);
   void Answer(const PeerPtr& peer);
   Response Handled(Peer& peer);
   void Send(Peer& peer, const Response& response, bool with_body);
@@ -86,7 +129,7 @@ class HttpServer::Impl {
   Listener listener_;
   const int epoll_, wake_;
   std::atomic<bool> stopping_{false};
-  bool listening_ = false;
+  bool listening_ = false, out_of_files_ = false;
   std::map<int, PeerPtr> peers_;  // by socket
   std::mutex mutex_;
   std::vector<PeerPtr> answered_;  // by workers; the loop takes them
@@ -132,7 +175,7 @@ void HttpServer::Impl::Run() {
   std::array<epoll_event, 64> events;
   for (Clock::time_point next_check = Clock::now();;) {
     if (stopping_) {
-      listener_.Close();
+      EndListening();
       CheckDeadlines();
       if (peers_.empty()) break;
     }
@@ -142,7 +185,7 @@ void HttpServer::Impl::Run() {
     for (int i = 0; i < count; ++i) {
       const int socket = events[static_cast<size_t>(i)].data.fd;
       if (socket == listener_.socket()) {
-        Accept();
+        Accept(kAcceptsAtOnce);
       } else if (socket == wake_) {
         uint64_t times = 0;
         static_cast<void>(!::read(wake_, &times, sizeof times));
@@ -151,10 +194,15 @@ void HttpServer::Impl::Run() {
       }
     }
     TakeAnswered();
-    if (Clock::now() < next_check) continue;
+    const bool has_room = peers_.size() < static_cast<size_t>(options_.connections);
+    if (Clock::now() < next_check) {
+      if (has_room && !out_of_files_) Listen(true);
+      continue;
+    }
     next_check = Clock::now() + std::chrono::milliseconds(kTickMs);
     CheckDeadlines();
-    if (!stopping_) Listen(true);
+    out_of_files_ = false;
+    Listen(true);
   }
   workers.Finish();
 }
@@ -167,52 +215,72 @@ void HttpServer::Impl::Watch(int operation, int socket, uint32_t events) const {
 }
 
 void HttpServer::Impl::Listen(bool listen) {
-  if (listen == listening_) return;
+  if (listen == listening_ || listener_.socket() < 0) return;
   Watch(listen ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, listener_.socket(), EPOLLIN);
   listening_ = listen;
 }
 
-// Accepts who waits. Without room, the others wait until the next check.
-void HttpServer::Impl::Accept() {
-  const auto most = static_cast<size_t>(options_.connections);
-  do {
-    if (peers_.size() >= most && !MakeRoom()) return Listen(false);
+// Accepts who waits, and reads what they have sent: whose head is whole need not make room for the
+// next one. Without room, the others wait until the next check.
+void HttpServer::Impl::Accept(int most_clients) {
+  for (int i = 0; i < most_clients; ++i) {
+    if (peers_.size() >= static_cast<size_t>(options_.connections)) {
+      if (!listener_.HasClient()) return;
+      if (!MakeRoom()) return Listen(false);
+    }
     const int socket = listener_.Accept();
     if (socket < 0) {
       const bool no_files =
           errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-      if (no_files && !MakeRoom()) Listen(false);
+      out_of_files_ = no_files && !MakeRoom();
+      if (out_of_files_) Listen(false);
       return;
     }
     const RequestLimits limits = {options_.max_body, options_.max_head};
     const auto peer = std::make_shared<Peer>(socket, limits, options_.memory.get());
     peer->deadline = DeadlineIn(options_.idle_seconds);
     peers_[socket] = peer;
-    Watch(EPOLL_CTL_ADD, socket, EPOLLIN | EPOLLONESHOT);
-  } while (peers_.size() < most);
+    Watch(EPOLL_CTL_ADD, socket, 0);
+    Receive(peer);
+  }
 }
 
-// Closes the connection that has been idle longest, or refuses the slowest request, or ends the
-// answer that its client does not read. True: there is room now.
+// Once, when the server stops. Clients whose connections the system has made are accepted.
+void HttpServer::Impl::EndListening() {
+  if (listener_.socket() < 0) return;
+  CheckDeadlines();  // idle connections make room
+  Accept(options_.connections);
+  Listen(false);
+  listener_.Close();
+}
+
+// Closes a connection, from the one whose client loses least: a head that arrives slowly, the
+// connection that has been idle longest, a head that is not whole, the slowest body. If there is
+// none, ends the answer that its client does not read. True: there is room now.
 bool HttpServer::Impl::MakeRoom() {
-  PeerPtr idle, slow, stalled;
-  for (const auto& [socket, peer] : peers_) {
-    if (peer->state == Peer::State::kAnswer) {
-      const double seconds = peer->connection.StalledSeconds();
-      if (seconds > (stalled ? stalled->connection.StalledSeconds() : kStalledToClose))
-        stalled = peer;
-      continue;
-    }
-    const bool sends = peer->state == Peer::State::kHead || peer->state == Peer::State::kBody;
-    PeerPtr& longest = sends ? slow : idle;
-    if (!longest || peer->begin < longest->begin) longest = peer;
-  }
-  if (idle && SecondsFrom(idle->begin) > kIdleToClose) return Close(idle), true;
-  if (slow && SecondsFrom(slow->begin) > kSlowToClose)
-    Refuse(slow, HttpError(408, "the request arrives slowly while other clients wait"));
-  else if (stalled)
-    stalled->connection.Abort();
+  RoomMakers makers;
+  for (const auto& [socket, peer] : peers_) makers.Add(peer);
+  if (-makers.head.number > kSlowToClose) return Evict(makers.head.peer), true;
+  if (-makers.idle.number > kIdleToClose) return Close(makers.idle.peer), true;
+  if (-makers.head.number > kHeadToClose) return Evict(makers.head.peer), true;
+  if (makers.body.peer) return Evict(makers.body.peer), true;
+  if (-makers.stalled.number > kStalledToClose) makers.stalled.peer->connection.Abort();
   return false;
+}
+
+// Refuses a request that arrives slowly. It must not wait: many such clients come at once.
+void HttpServer::Impl::Evict(const PeerPtr& peer) {
+  const Response response = ErrorResponse(408, "the request arrives slowly while others wait");
+  peer->connection.SendNow(AnswerHead(response, false, 0) + response.body);
+  peer->connection.EndSending();
+  if (log_) {
+    Access access = AccessOf(*peer);
+    access.status = response.status;
+    access.response_bytes = response.body.size();
+    access.sent = true;
+    workers_->Add([this, access = std::move(access)] { log_(access); });
+  }
+  Close(peer);
 }
 
 void HttpServer::Impl::Receive(const PeerPtr& peer) {
@@ -291,10 +359,11 @@ void HttpServer::Impl::TakeAnswered() {
   for (const PeerPtr& peer : answered) GoOn(peer);
 }
 
-// After an answer.
+// After an answer. If the server stops, CheckDeadlines closes the connection, unless the client has
+// sent a request before it knew that.
 void HttpServer::Impl::GoOn(const PeerPtr& peer) {
   peer->begin = Clock::now();
-  if (peer->keep && !stopping_) {
+  if (peer->keep) {
     peer->NextRequest();
     peer->state = Peer::State::kIdle;
     peer->deadline = DeadlineIn(options_.idle_seconds);
@@ -317,6 +386,10 @@ void HttpServer::Impl::CheckDeadlines() {
       late.push_back(peer);
   }
   for (const PeerPtr& peer : late) {
+    if (stopping_ && peer->state == Peer::State::kIdle) {
+      Receive(peer);  // what has arrived since the last look
+      if (peer->state != Peer::State::kIdle) continue;
+    }
     if (peer->state == Peer::State::kHead || peer->state == Peer::State::kBody)
       Refuse(peer, HttpError(408, "the request does not arrive in time"));
     else
@@ -324,16 +397,22 @@ void HttpServer::Impl::CheckDeadlines() {
   }
 }
 
-void HttpServer::Impl::Answer(const PeerPtr& peer) {
-  const Request& request = peer->parser->request();
+HttpServer::Access HttpServer::Impl::AccessOf(Peer& peer) {
+  const Request& request = peer.parser->request();
   Access access;
   access.method = request.method;
   access.path = request.path;
-  access.remote = peer->connection.remote();
+  access.remote = peer.connection.remote();
   access.id = request.Header("x-request-id");
   access.trace = request.Header("x-trace") == "1";
   access.request_bytes = request.body.size();
-  access.receive_seconds = std::chrono::duration<double>(request.received - peer->begin).count();
+  access.receive_seconds = std::chrono::duration<double>(request.received - peer.begin).count();
+  return access;
+}
+
+void HttpServer::Impl::Answer(const PeerPtr& peer) {
+  Access access = AccessOf(*peer);
+  const Request& request = peer->parser->request();
   const Clock::time_point received = request.received;
   const std::string accepted = request.Header("accept-encoding");
   Response response = Handled(*peer);
@@ -360,7 +439,9 @@ Response HttpServer::Impl::Handled(Peer& peer) {
     Request& request = parser.request();
     if (!IsId(request.Header("x-request-id")))
       throw HttpError(400, "X-Request-Id may have 128 characters, and no spaces");
-    DecodeBody(options_.max_body, &parser.share(), &request);
+    request.deadline = DeadlineOf(request, options_.time_limit);
+    DoUntil(request.deadline, "its body was unpacked",
+            [&] { DecodeBody(options_.max_body, &parser.share(), &request); });
     response = handler_(std::move(request));
   } catch (const HttpError& error) {
     response = ErrorResponse(error.status(), error.what());
@@ -369,8 +450,10 @@ Response HttpServer::Impl::Handled(Peer& peer) {
   } catch (...) {
     response = ErrorResponse(500, "the server failed");
   }
-  // A body without a length might follow.
-  peer.keep = parser.keep_alive() && response.status != 411 && !stopping_;
+  // A body without a length might follow. What the client has sent before the server stops is
+  // answered.
+  const bool goes_on = !stopping_ || !peer.unread.empty();
+  peer.keep = parser.keep_alive() && response.status != 411 && goes_on;
   return response;
 }
 

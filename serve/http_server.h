@@ -21,6 +21,7 @@ struct HttpOptions {
   double head_seconds = 10;                // from the first byte of a request to its last header
   double body_seconds = 60;                // from there to the last byte
   double idle_seconds = 15;                // until the next request of a connection begins
+  double time_limit = 0;                   // of a request, from its last byte; 0: no limit
   // A client must take an answer in write_seconds and its size divided by write_rate.
   double write_seconds = 30;
   double write_rate = 65'536;                      // bytes in a second
@@ -54,7 +55,8 @@ class HttpServer {
   void Bind();
   int port() const;
   // Serves until Stop is called, by any thread, before or during Run. Then it answers the requests
-  // that have begun.
+  // that have begun and those that the system has received, also on connections that were not
+  // accepted yet.
   void Run();
   void Stop();
 

@@ -1,3 +1,4 @@
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/serve/http_message.h>
 #include <coracle/serve/infer_body.h>
@@ -13,6 +14,7 @@ using nlohmann::json;
 
 constexpr int kMaxDepth = 100;
 constexpr int kMaxFields = 10'000;
+constexpr size_t kCheck = 4096;  // elements between two looks at the time
 
 // Called by the parser for each value of the text. Elements of inputs go straight to their tensor.
 class BodyReader : public nlohmann::json_sax<json> {
@@ -65,6 +67,7 @@ class BodyReader : public nlohmann::json_sax<json> {
   bool start_array(size_t) override {
     CheckDepth();
     if (InData()) {
+      if (++arrays_ % kCheck == 0) CheckTimeLimit("a request is read");
       ++data_depth_;
     } else if (IsDataOfAnInput()) {
       (*open_.back())[key_] = true;
@@ -88,7 +91,11 @@ class BodyReader : public nlohmann::json_sax<json> {
 
  private:
   bool InData() const { return data_depth_ > 0; }
-  JsonElements& data() { return body_.data.back(); }
+  JsonElements& data() {
+    JsonElements& elements = body_.data.back();
+    if (elements.size() % kCheck == 0) CheckTimeLimit("a request is read");
+    return elements;
+  }
   void CheckDepth() const {
     if (open_.size() + static_cast<size_t>(data_depth_) >= kMaxDepth)
       throw HttpError(400, fmt::format("the JSON text has more than {} levels", kMaxDepth));
@@ -139,6 +146,7 @@ class BodyReader : public nlohmann::json_sax<json> {
   bool in_inputs_ = false;
   int data_depth_ = 0;
   int fields_ = 0;
+  size_t arrays_ = 0;  // in data
 };
 
 }  // namespace

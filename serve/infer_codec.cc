@@ -1,3 +1,4 @@
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/serve/infer_body.h>
 #include <coracle/serve/infer_codec.h>
@@ -17,6 +18,7 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kHeaderLength = "inference-header-content-length";
+constexpr size_t kCheck = 4096;  // elements between two looks at the time
 
 const std::map<std::string, DType>& Datatypes() {
   static const std::map<std::string, DType> types = {
@@ -64,6 +66,7 @@ Tensor TextsOf(const std::string& name, const Shape& shape, std::string_view byt
       Refuse(fmt::format("input {}: element {} has {} bytes, but {} are left", Quote(name),
                          texts.size(), size, bytes.size()));
     }
+    if (texts.size() % kCheck == 0) CheckTimeLimit("a request is read");
     texts.push_back({bytes.data(), size});
     bytes.remove_prefix(size);
   }
@@ -244,7 +247,9 @@ InferRequest RawRequest(std::string_view body, const std::vector<Port>& inputs,
 void AppendElements(const Port& port, const Tensor& tensor, std::string* json_text) {
   auto out = std::back_inserter(*json_text);
   const char* comma = "";
+  size_t count = 0;
   const auto append = [&](const auto& value) {
+    if (count++ % kCheck == 0) CheckTimeLimit("an answer is written");
     fmt::format_to(out, "{}{}", comma, value);
     comma = ",";
   };

@@ -1,3 +1,4 @@
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/serve/http_message.h>
 #include <coracle/serve/json_elements.h>
@@ -28,6 +29,13 @@ const char* NameOf(JsonElements::Kind kind) {
   return "no elements";
 }
 
+constexpr size_t kCheck = 65'536;  // elements between two looks at the time
+
+// Of kind kInteger.
+double NumberOf(uint64_t word, bool is_unsigned) {
+  return is_unsigned ? static_cast<double>(word) : static_cast<double>(static_cast<int64_t>(word));
+}
+
 [[noreturn]] void ThrowElement(const std::string& name, size_t i, const std::string& what) {
   throw HttpError(400, fmt::format("input {}: element {} {}", Quote(name), i, what));
 }
@@ -37,7 +45,9 @@ const char* NameOf(JsonElements::Kind kind) {
 void JsonElements::Become(Kind kind) {
   if (kind_ == Kind::kNone) kind_ = kind;
   if (kind_ == Kind::kInteger && kind == Kind::kFloat) {
-    for (size_t i = 0; i < words_.size(); ++i) words_[i] = std::bit_cast<uint64_t>(Number(i));
+    ForEachWord([&](size_t i, uint64_t word, bool is_unsigned) {
+      words_[i] = std::bit_cast<uint64_t>(NumberOf(word, is_unsigned));
+    });
     unsigned_ = {};
     kind_ = kind;
   }
@@ -73,41 +83,46 @@ void JsonElements::AddText(std::string_view value) {
   text_ends_.push_back(texts_.size());
 }
 
-double JsonElements::Number(size_t i) const {
-  if (kind_ == Kind::kFloat) return std::bit_cast<double>(words_[i]);
-  if (std::binary_search(unsigned_.begin(), unsigned_.end(), i))
-    return static_cast<double>(words_[i]);
-  return static_cast<double>(static_cast<int64_t>(words_[i]));
+template <class F>
+void JsonElements::ForEachWord(const F& f) const {
+  auto next = unsigned_.begin();
+  size_t i = 0;
+  for (uint64_t word : words_) {
+    if (i % kCheck == 0) CheckTimeLimit("a request is read");
+    const bool is_unsigned = next != unsigned_.end() && *next == i;
+    if (is_unsigned) ++next;
+    f(i++, word, is_unsigned);
+  }
 }
 
 template <class T>
 void JsonElements::FillIntegers(const std::string& name, Tensor* to) const {
   T* out = to->data<T>();
-  for (size_t i = 0; i < words_.size(); ++i) {
-    const bool big = std::binary_search(unsigned_.begin(), unsigned_.end(), i);
-    const auto value = static_cast<int64_t>(words_[i]);
-    const bool fits =
-        std::is_same_v<T, uint64_t> ? big || value >= 0 : !big && std::in_range<T>(value);
+  ForEachWord([&](size_t i, uint64_t word, bool is_unsigned) {
+    const auto value = static_cast<int64_t>(word);
+    const bool fits = std::is_same_v<T, uint64_t> ? is_unsigned || value >= 0
+                                                  : !is_unsigned && std::in_range<T>(value);
     if (!fits) {
       ThrowElement(name, i,
                    fmt::format("is {}, which {} does not hold",
-                               big ? std::to_string(words_[i]) : std::to_string(value),
+                               is_unsigned ? std::to_string(word) : std::to_string(value),
                                ToString(to->dtype())));
     }
-    out[i] = static_cast<T>(words_[i]);
-  }
+    out[i] = static_cast<T>(word);
+  });
 }
 
 template <class T>
 void JsonElements::FillFloats(const std::string& name, Tensor* to) const {
   T* out = to->data<T>();
-  for (size_t i = 0; i < words_.size(); ++i) {
-    const double value = Number(i);
+  ForEachWord([&](size_t i, uint64_t word, bool is_unsigned) {
+    const double value =
+        kind_ == Kind::kFloat ? std::bit_cast<double>(word) : NumberOf(word, is_unsigned);
     out[i] = static_cast<T>(value);
     if (!std::isfinite(out[i]))
       ThrowElement(name, i,
                    fmt::format("is {}, which {} does not hold", value, ToString(to->dtype())));
-  }
+  });
 }
 
 Tensor JsonElements::Texts(const Shape& shape) const {

@@ -33,7 +33,9 @@ class JsonElements {
 
  private:
   void Become(Kind kind);
-  double Number(size_t i) const;
+  // Calls f(i, word, is_unsigned) for each of words_.
+  template <class F>
+  void ForEachWord(const F& f) const;
   template <class T>
   void FillIntegers(const std::string& name, Tensor* to) const;
   template <class T>

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -51,6 +52,11 @@ void Listener::Bind(const std::string& address, int port) {
 
 int Listener::Accept() const {
   return ::accept4(socket_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+}
+
+bool Listener::HasClient() const {
+  pollfd waits = {socket_, POLLIN, 0};
+  return ::poll(&waits, 1, 0) > 0;
 }
 
 void Listener::Close() {

@@ -15,6 +15,7 @@ class Listener {
   int socket() const { return socket_; }  // -1: closed
   // A connection that waits, as a non-blocking socket; -1 with errno.
   int Accept() const;
+  bool HasClient() const;  // whether one waits
   void Close();
 
  private:

@@ -3,6 +3,7 @@
 
 #include <coracle/serve/http_message.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <utility>
@@ -54,6 +55,14 @@ class BudgetShare {
       throw HttpError(503, "the server has no memory left for this request; try again later");
     bytes_ += bytes;
   }
+  // Gives back some of them.
+  void Shrink(uint64_t bytes) {
+    if (!budget_) return;
+    bytes = std::min(bytes, bytes_);
+    budget_->Return(bytes);
+    bytes_ -= bytes;
+  }
+  uint64_t bytes() const { return bytes_; }
 
  private:
   MemoryBudget* budget_;

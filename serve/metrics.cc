@@ -33,6 +33,10 @@ uint64_t ResidentBytes() {
   return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
 }
 
+// By RequestEnd.
+constexpr std::array<const char*, kRequestEnds> kEndNames = {"success", "bad_request", "queue_full",
+                                                             "timeout", "failure"};
+
 struct Counter {
   const char* name;
   const char* type;
@@ -128,13 +132,9 @@ std::string MetricsTable::Text() const {
   };
   Head(&text, "coracle_requests_total", "counter", "Requests to a model, by how they ended.");
   for (const auto& [key, m] : models_) {
-    for (const auto& [end, count] : {std::pair<const char*, uint64_t>{"success", m->successes},
-                                     {"bad_request", m->bad_requests},
-                                     {"queue_full", m->rejected},
-                                     {"timeout", m->timeouts},
-                                     {"failure", m->failures}})
-      fmt::format_to(out, "coracle_requests_total{{{},end=\"{}\"}} {}\n", labels_of(key), end,
-                     count);
+    for (size_t end = 0; end < kRequestEnds; ++end)
+      fmt::format_to(out, "coracle_requests_total{{{},end=\"{}\"}} {}\n", labels_of(key),
+                     kEndNames[end], m->requests[end].load());
   }
   for (const Counter& counter : Counters()) {
     Head(&text, counter.name, counter.type, counter.help);

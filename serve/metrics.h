@@ -2,6 +2,8 @@
 // Counters and histograms in Prometheus' text format.
 // Source: https://prometheus.io/docs/instrumenting/exposition_formats/
 
+#include <coracle/serve/http_message.h>
+
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -32,7 +34,10 @@ class Histogram {
 
 // The counters of one version of a model.
 struct ModelMetrics {
-  std::atomic<uint64_t> successes{0}, rejected{0}, timeouts{0}, bad_requests{0}, failures{0};
+  std::atomic<uint64_t>& Requests(RequestEnd end) { return requests[static_cast<size_t>(end)]; }
+  uint64_t Requests(RequestEnd end) const { return requests[static_cast<size_t>(end)]; }
+
+  std::array<std::atomic<uint64_t>, kRequestEnds> requests{};  // by how they ended
   std::atomic<uint64_t> batches{0}, rows{0};
   std::atomic<int64_t> queued{0}, running{0};
   Histogram queue_seconds{Histogram::Seconds()}, run_seconds{Histogram::Seconds()},

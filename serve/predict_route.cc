@@ -1,6 +1,8 @@
 #include <coracle/framework/base/json_reader.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/serve/predict_route.h>
+#include <coracle/serve/request_time.h>
 #include <coracle/train/data/picture.h>
 #include <coracle/train/run/predict/row_json.h>
 #include <coracle/train/run/predict/row_source.h>
@@ -35,6 +37,7 @@ Rows RowsOfJson(const PredictorCore& core, const std::string& body) {
   if (json.Has("all_scores")) rows.all_scores = json.At("all_scores").Bool();
   const std::vector<JsonReader> items = json.At("rows").Items();
   for (size_t i = 0; i < items.size(); ++i) {
+    CheckTimeLimit("rows are read");
     try {
       rows.rows.push_back(core.Decode(RowOfJson(items[i])));
     } catch (const Error& e) {
@@ -57,6 +60,7 @@ Rows RowsOfCsv(const PredictorCore& core, const std::string& body) {
   const auto source = MakeCsvRows(core, read, {.name = "csv"});
   SourceRow row;
   while (source->Next(&row)) {
+    CheckTimeLimit("rows are read");
     if (row.error) throw Error(*row.error);
     rows.rows.push_back(std::move(*row.row));
   }
@@ -163,7 +167,7 @@ Response PredictRoute(const PredictorCore& core, const Request& request, int64_t
     response.body = "{\"answers\":[" + answers + "]}";
     return response;
   } catch (const Error& e) {
-    if (e.code() == ErrorCode::kResourceExhausted) throw;
+    if (e.code() == ErrorCode::kResourceExhausted || IsLate(e)) throw;
     throw HttpError(400, e.message());
   }
 }

@@ -206,6 +206,7 @@ void Repository::Load(const std::string& name) {
   if (versions == found.models.end()) throw NoModel(name);
   std::string problems;
   for (const auto& [number, place] : versions->second) {
+    if (stopping_) throw HttpError(503, "the server is stopping");
     const std::string reason = LoadVersion(name, number, place, true);
     if (!reason.empty())
       problems += fmt::format("{}version {}: {}", problems.empty() ? "" : "; ", number, reason);

@@ -44,7 +44,10 @@ class Repository {
   void Refresh();
   // Calls Refresh every `seconds` in a thread, until Stop.
   void Watch(double seconds);
-  // Ends loading, and unloads all models after the requests that wait for them.
+  // Refuses to load models from now on, and ends the first runs of those that are being loaded.
+  // Models that serve go on.
+  void StopLoading() { stopping_ = true; }
+  // StopLoading; unloads all models after the requests that wait for them.
   void Stop();
 
   // Loads all versions of a model again, or for the first time; removes them. Throw HttpError with

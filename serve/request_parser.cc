@@ -1,17 +1,18 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/serve/request_parser.h>
 #include <fmt/format.h>
-#include <zlib.h>
 
 #include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cstring>
+#include <utility>
 
 namespace coracle::serve {
 namespace {
 
 constexpr uint64_t kMaxChunkLine = 256;  // bytes of a chunk's size, with its extensions
+constexpr uint64_t kFirstRoom = 4096;    // bytes of a body that the first memory holds
 
 [[noreturn]] void Refuse(std::string message) { throw HttpError(400, std::move(message)); }
 
@@ -115,13 +116,30 @@ void RequestParser::TakeLineOf(Part part) {
 
 void RequestParser::TakeBody(std::string_view* bytes) {
   const uint64_t size = std::min<uint64_t>(bytes->size(), body_left_);
-  share_.Grow(size);
+  MakeRoom(size);
   request_.body.append(bytes->substr(0, size));
   bytes->remove_prefix(size);
   body_left_ -= size;
   if (body_left_ > 0) return;
   part_ = part_ == Part::kBody ? Part::kDone : Part::kChunkEnd;
   line_left_ = 2;
+}
+
+// Makes the body's memory larger. The budget counts all of it, not only the bytes that have
+// arrived, and both copies while one becomes the other. A body of known length needs no more than
+// that.
+void RequestParser::MakeRoom(uint64_t bytes) {
+  const uint64_t wanted = request_.body.size() + bytes;
+  if (wanted <= room_) return;
+  const uint64_t most = part_ == Part::kBody ? request_.body.size() + body_left_ : limits_.max_body;
+  const uint64_t room = std::min(std::max({wanted, 2 * room_, kFirstRoom}), most);
+  share_.Grow(room);
+  std::string larger;  // reserve of the body itself might take twice its size
+  larger.reserve(room);
+  larger.append(request_.body);
+  request_.body = std::move(larger);
+  share_.Shrink(room_);
+  room_ = room;
 }
 
 // METHOD TARGET HTTP/1.1
@@ -163,6 +181,8 @@ void RequestParser::ReadHeader() {
   const std::string name = LowerCase(line.substr(0, colon));
   const std::string value(Trimmed(line.substr(colon + 1)));
   const auto [place, first] = request_.headers.emplace(name, value);
+  if (request_.headers.size() > kMaxHeaders)
+    throw HttpError(431, fmt::format("a request may have {} headers", kMaxHeaders));
   if (first) return;
   if (MustBeSingle(name)) Refuse(fmt::format("several headers {}", Quote(name)));
   place->second += ", " + value;
@@ -222,41 +242,6 @@ void RequestParser::ReadChunkSize() {
   if (body_left_ > limits_.max_body - request_.body.size()) RefuseSize(limits_.max_body);
   part_ = body_left_ > 0 ? Part::kChunk : Part::kTrailer;
   line_left_ = limits_.max_head;
-}
-
-void DecodeBody(uint64_t max_body, BudgetShare* share, Request* request) {
-  const std::string encoding = LowerCase(request->Header("content-encoding"));
-  if ((encoding != "gzip" && encoding != "deflate") || request->body.empty()) return;
-  z_stream stream = {};
-  const int window = encoding == "gzip" ? 15 + 16 : 15;
-  if (inflateInit2(&stream, window) != Z_OK) throw HttpError(503, "out of memory");
-  struct End {
-    z_stream* stream;
-    ~End() { inflateEnd(stream); }
-  } end{&stream};
-  std::string_view left = request->body;
-  std::string plain;
-  char buffer[16384];
-  for (int state = Z_OK; state != Z_STREAM_END;) {
-    if (stream.avail_in == 0) {
-      const size_t size = std::min(left.size(), size_t{1} << 30);  // avail_in has 32 bits
-      stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(left.data()));
-      stream.avail_in = static_cast<uInt>(size);
-      left.remove_prefix(size);
-    }
-    stream.next_out = reinterpret_cast<Bytef*>(buffer);
-    stream.avail_out = sizeof buffer;
-    state = inflate(&stream, Z_NO_FLUSH);  // Z_BUF_ERROR: the body ends too early
-    if (state != Z_OK && state != Z_STREAM_END)
-      Refuse(fmt::format("the body is not {}, or is damaged", encoding));
-    const size_t size = sizeof buffer - stream.avail_out;
-    if (size > max_body - plain.size()) RefuseSize(max_body);
-    share->Grow(size);
-    plain.append(buffer, size);
-  }
-  if (stream.avail_in > 0 || !left.empty())
-    Refuse(fmt::format("bytes follow the {} body", encoding));
-  request->body = std::move(plain);
 }
 
 }  // namespace coracle::serve

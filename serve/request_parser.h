@@ -17,6 +17,8 @@ struct RequestLimits {
   uint64_t max_head = uint64_t{64} << 10;  // bytes of the request line and headers
 };
 
+constexpr size_t kMaxHeaders = 200;
+
 // One request. After an error, the rest of the connection cannot be understood any more.
 class RequestParser {
  public:
@@ -33,7 +35,7 @@ class RequestParser {
   bool wants_continue() const { return wants_continue_ && head_ended() && !done(); }
   // Whether the connection goes on after the answer.
   bool keep_alive() const { return keep_alive_; }
-  // What has arrived so far. Its bytes stay reserved as long as the parser lives.
+  // What has arrived so far. The memory of its body stays reserved as long as the parser lives.
   Request& request() { return request_; }
   BudgetShare& share() { return share_; }
 
@@ -43,6 +45,7 @@ class RequestParser {
   bool TakeLine(std::string_view* bytes);
   void TakeLineOf(Part part);
   void TakeBody(std::string_view* bytes);
+  void MakeRoom(uint64_t bytes);
   void ReadRequestLine();
   void ReadHeader();
   void EndHead();
@@ -57,11 +60,8 @@ class RequestParser {
   std::string line_;
   uint64_t line_left_;      // bytes of the lines of the head, of a chunk's size, of the trailer
   uint64_t body_left_ = 0;  // bytes of the body or of a chunk
+  uint64_t room_ = 0;       // bytes of memory that the body has reserved
   bool begun_ = false, http10_ = false, keep_alive_ = true, wants_continue_ = false;
 };
-
-// Undoes the Content-Encoding of the body. Throws HttpError: 400 for a body that is damaged, 413 if
-// it has more than max_body bytes then.
-void DecodeBody(uint64_t max_body, BudgetShare* share, Request* request);
 
 }  // namespace coracle::serve

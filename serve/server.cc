@@ -2,6 +2,7 @@
 #include <coracle/framework/base/version.h>
 #include <coracle/serve/api_pages.h>
 #include <coracle/serve/predict_route.h>
+#include <coracle/serve/request_time.h>
 #include <coracle/serve/server.h>
 #include <fmt/format.h>
 
@@ -70,49 +71,15 @@ json PortsAsJson(const std::vector<Port>& ports) {
   return list;
 }
 
-void CountEnd(ModelMetrics& metrics, RequestEnd end) {
-  switch (end) {
-    case RequestEnd::kSuccess:
-      ++metrics.successes;
-      return;
-    case RequestEnd::kBadRequest:
-      ++metrics.bad_requests;
-      return;
-    case RequestEnd::kQueueFull:
-      ++metrics.rejected;
-      return;
-    case RequestEnd::kTimeout:
-      ++metrics.timeouts;
-      return;
-    case RequestEnd::kFailure:
-      ++metrics.failures;
-      return;
-  }
-}
-
-// The time until which the client waits; the end of time if it does not say.
-Clock::time_point DeadlineOf(const Request& request) {
-  const std::string text = request.Header("request-timeout-ms");
-  if (text.empty() && !request.headers.count("request-timeout-ms")) return Clock::time_point::max();
-  int64_t ms = 0;
-  const bool digits =
-      std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-  if (!digits || text.size() > 9 || !ParseInt64(text, &ms) || ms == 0)
-    throw HttpError(400,
-                    fmt::format("Request-Timeout-Ms must be a whole number from 1 to 999999999, "
-                                "got {}",
-                                Quote(text, 40)));
-  return request.received + std::chrono::milliseconds(ms);
-}
-
 // Bytes that the tensors of a request take while it is read, at most: an element of JSON has two
 // bytes or more, a text of BYTES four.
 uint64_t TensorBytes(const Request& request, const std::vector<Port>& inputs) {
-  constexpr uint64_t kPerJsonByte = 12, kPerTextByte = 8;
+  constexpr uint64_t kPerJsonByte = 12, kPerJsonTextByte = 14, kPerTextByte = 8;
   const bool texts = std::any_of(inputs.begin(), inputs.end(),
                                  [](const Port& port) { return port.dtype == DType::kString; });
   const uint64_t json = std::min<uint64_t>(JsonSize(request), request.body.size());
-  return json * kPerJsonByte + (request.body.size() - json) * (texts ? kPerTextByte : 1);
+  return json * (texts ? kPerJsonTextByte : kPerJsonByte) +
+         (request.body.size() - json) * (texts ? kPerTextByte : 1);
 }
 
 // "http://HOST:PORT" as "HOST:PORT".
@@ -131,20 +98,21 @@ bool IsSafeHost(const std::string& host) {
 
 // Runs `answer` for a request to a model, and counts how it ends.
 template <class F>
-Response Counted(const Request& request, ServedModel& model, F answer) {
+Response Counted(Request& request, ServedModel& model, F answer) {
   try {
     if (!request.has_length)
       throw HttpError(411, "the request needs Content-Length or Transfer-Encoding: chunked");
+    request.deadline = std::min(request.deadline, DeadlineOf(request, 0));
     Response response = answer();
-    CountEnd(model.metrics(), RequestEnd::kSuccess);
+    ++model.metrics().Requests(RequestEnd::kSuccess);
     model.metrics().request_seconds.Add(
         std::chrono::duration<double>(Clock::now() - request.received).count());
     return response;
   } catch (const HttpError& error) {
-    CountEnd(model.metrics(), error.end());
+    ++model.metrics().Requests(error.end());
     throw;
   } catch (...) {
-    CountEnd(model.metrics(), RequestEnd::kFailure);
+    ++model.metrics().Requests(RequestEnd::kFailure);
     throw;
   }
 }
@@ -271,29 +239,34 @@ Response Server::ModelMetadata(const std::string& name, const std::string& versi
 
 Response Server::Infer(Request& request, ServedModel& model) {
   return Counted(request, model, [&] {
-    const Clock::time_point deadline = DeadlineOf(request);
     BudgetShare memory(options_.memory.get());
     memory.Grow(TensorBytes(request, model.inputs()));
-    InferRequest infer = ParseInferRequest(request, model.inputs(), model.outputs());
+    InferRequest infer = DoUntil(request.deadline, "it was read", [&] {
+      return ParseInferRequest(request, model.inputs(), model.outputs());
+    });
     request.body = {};
     InferTimes times;
-    const std::vector<Tensor> results = model.Infer(std::move(infer.inputs), deadline, &times);
-    Response response =
-        InferResponse(infer, model.name(), model.version(), model.outputs(), results);
+    const std::vector<Tensor> results =
+        model.Infer(std::move(infer.inputs), request.deadline, &times);
+    Response response = DoUntil(request.deadline, "its answer was written", [&] {
+      return InferResponse(infer, model.name(), model.version(), model.outputs(), results);
+    });
     response.queue_seconds = times.queue_seconds;
     response.run_seconds = times.run_seconds;
     return response;
   });
 }
 
-Response Server::Predict(const Request& request, ServedModel& model) {
+Response Server::Predict(Request& request, ServedModel& model) {
   return Counted(request, model, [&] {
-    const Clock::time_point deadline = DeadlineOf(request);
     BudgetShare memory(options_.memory.get());
     memory.Grow(PredictBytes(request));
-    return PredictRoute(
-        model.predictor(), request, model.max_batch(),
-        [&](std::vector<Tensor> feeds) { return model.Infer(std::move(feeds), deadline); });
+    const RunFeeds run = [&](std::vector<Tensor> feeds) {
+      return model.Infer(std::move(feeds), request.deadline);
+    };
+    return DoUntil(request.deadline, "its rows were read", [&] {
+      return PredictRoute(model.predictor(), request, model.max_batch(), run);
+    });
   });
 }
 

@@ -37,7 +37,7 @@ class Server {
   Response ModelRoute(Request& request, const std::vector<std::string>& path);
   Response ModelMetadata(const std::string& name, const std::string& version) const;
   Response Infer(Request& request, ServedModel& model);
-  Response Predict(const Request& request, ServedModel& model);
+  Response Predict(Request& request, ServedModel& model);
   void AllowRepositoryVerb(const Request& request) const;
   Response RepositoryRoute(const Request& request, const std::vector<std::string>& path);
   Response Index() const;

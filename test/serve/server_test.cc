@@ -145,7 +145,7 @@ TEST_F(Serving, JoinedRequestsGetTheirOwnRows) {
   for (std::thread& client : clients) client.join();
   EXPECT_EQ(wrong, 0);
   const serve::ModelMetrics& metrics = repository_->Find("add", "")->metrics();
-  EXPECT_EQ(metrics.successes, 320u);
+  EXPECT_EQ(metrics.Requests(serve::RequestEnd::kSuccess), 320u);
   EXPECT_LT(metrics.batches, 320u);
   EXPECT_EQ(metrics.queued, 0);
 }

@@ -7,6 +7,7 @@
 #include <coracle/tools/print.h>
 #include <coracle/tools/process_ranks.h>
 #include <coracle/tools/raw_rows.h>
+#include <coracle/tools/request_lines.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,8 +35,10 @@ Fields<PredictFlags> PredictFields() {
       .Add("out", &O::out,
            "`FILE` for the answers: .csv, .jsonl or .npz; default: csv to standard output")
       .Add("format", &O::format,
-           "of the rows, and of the answers on standard output: `csv`, `jsonl` or `text`; default: "
-           "by the name of ROWS, and csv for \"-\"")
+           "of the rows, and of the answers on standard output: `csv`, `jsonl` or `text`; or "
+           "requests, lines of JSON as `coracle serve` takes them; default: by the name of ROWS; "
+           "for "
+           "\"-\" requests if it begins with {, else csv")
       .Add("top", &O::top, "the `NUMBER` of best classes to show")
       .Add("columns", &O::columns, "columns of ROWS to repeat before the answers: `a,b`")
       .Add("probabilities", &O::probabilities, "the score of each class, in the classes' order")
@@ -86,9 +89,9 @@ void CheckFlags(const PredictFlags& flags) {
   if (flags.batch < 0 || flags.batch > 1 << 20)
     throw UsageError(fmt::format("--batch lies between 1 and {}, got {}", 1 << 20, flags.batch));
   if (!flags.out.empty() && flags.out != "-") AnswerFormatOf(flags.out);
-  const std::vector<std::string> known = {"", "csv", "jsonl", "text"};
+  const std::vector<std::string> known = {"", "csv", "jsonl", "text", "requests"};
   if (std::find(known.begin(), known.end(), flags.format) == known.end())
-    throw UsageError("--format is csv, jsonl or text, got " + Quote(flags.format));
+    throw UsageError("--format is csv, jsonl, text or requests, got " + Quote(flags.format));
 }
 
 // The answers would replace the rows.
@@ -99,6 +102,16 @@ void RequireOtherFile(const std::string& out, const std::string& rows) {
 }
 
 bool ToStandardOutput(const PredictFlags& flags) { return flags.out.empty() || flags.out == "-"; }
+
+void RequireNoRowFlags(const PredictFlags& flags) {
+  const bool some = flags.top != 1 || !flags.columns.empty() || flags.probabilities ||
+                    flags.batch != 0 || flags.bad_rows != BadRows::kStop ||
+                    !ToStandardOutput(flags);
+  if (some)
+    throw UsageError(
+        "requests are answered line by line on standard output: --out, --top, --columns, "
+        "--probabilities, --batch and --bad_rows are for rows; a request has its own \"top\"");
+}
 
 AnswerOptions AnswersOf(const PredictFlags& flags, const RawRows& rows) {
   AnswerOptions options;
@@ -141,6 +154,10 @@ int RunPredict(const Args& args, const PredictFlags& flags) {
   const CommandLimits limits(flags.compile.limits, CommandLimits::Time::kRuns);
   PredictOptions options;
   options.compile = CompileOptionsOf(flags.compile);
+  if (AreRequests(args[1], flags.format)) {
+    RequireNoRowFlags(flags);
+    return AnswerRequestLines(args[0], options.compile);
+  }
   const Predictor predictor(args[0], options);
   const PredictorCore& core = predictor.core();
   const RawRows rows = OpenRawRows(core, args[1], flags.format, flags.columns);
@@ -173,7 +190,8 @@ Command PredictCommand() {
        "  coracle predict output/iris iris.csv\n"
        "  coracle predict output/housing/model.pdmodel rows.csv --columns=ocean --out=prices.csv\n"
        "  coracle predict output/digits_lenet pictures/ --top=3\n"
-       "  tail -f rows.jsonl | coracle predict model.onnx - --format=jsonl\n"},
+       "  tail -f rows.jsonl | coracle predict model.onnx - --format=jsonl\n"
+       "  coracle predict model.onnx - < requests.jsonl  # {\"inputs\": [...]}, as in serve\n"},
       PredictFields(), RunPredict);
 }
 

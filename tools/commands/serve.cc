@@ -7,6 +7,7 @@
 #include <coracle/tools/commands.h>
 #include <coracle/tools/flags.h>
 #include <fmt/format.h>
+#include <malloc.h>
 #include <sys/resource.h>
 
 #include <csignal>
@@ -32,6 +33,7 @@ struct ServeFlags {
   int32_t connections = 256;
   double watch = 0;
   double grace = 0;
+  double drain = 30;
   bool access_log = false;
   bool repository_api = true;
   std::string trace;
@@ -74,6 +76,10 @@ Fields<ServeFlags> ServeFields() {
            ClosedRange(0, 86'400))
       .Add("grace", &F::grace,
            "`SECONDS` to go on serving after SIGTERM, while /v2/health/ready says no",
+           ClosedRange(0, 86'400))
+      .Add("drain", &F::drain,
+           "most `SECONDS` that requests may take after SIGTERM and --grace; then the server ends "
+           "without them, with exit code 1",
            ClosedRange(0, 86'400))
       .Add("access_log", &F::access_log, "write a line of JSON to standard output for each request")
       .Add("repository_api", &F::repository_api,
@@ -180,6 +186,7 @@ serve::HttpOptions HttpOptionsOf(const ServeFlags& flags,
   options.port = flags.port;
   options.connections = flags.connections;
   options.max_body = static_cast<uint64_t>(flags.max_body_mb) << 20;
+  options.time_limit = CompileOptionsOf(flags.compile).time_limit;
   options.memory = std::move(memory);
   return options;
 }
@@ -187,6 +194,15 @@ serve::HttpOptions HttpOptionsOf(const ServeFlags& flags,
 std::shared_ptr<serve::MemoryBudget> MemoryOf(const ServeFlags& flags) {
   const int64_t mb = flags.max_memory_mb > 0 ? flags.max_memory_mb : 16 * flags.max_body_mb;
   return std::make_shared<serve::MemoryBudget>(static_cast<uint64_t>(mb) << 20);
+}
+
+// Freed memory goes back to the system. By default, glibc keeps up to 64 MB of it for each of many
+// threads, as soon as one large block has been freed.
+void ReturnFreedMemory() {
+#ifdef __GLIBC__
+  ::mallopt(M_MMAP_THRESHOLD, 4 << 20);
+  ::mallopt(M_TRIM_THRESHOLD, 8 << 20);
+#endif
 }
 
 // Each connection is an open file, of which a process may have 1024 by default.
@@ -207,6 +223,7 @@ int Serve(const Args& args, const ServeFlags& flags) {
   serve::EndSignals signals;  // before other threads begin
   std::signal(SIGPIPE, SIG_IGN);
   AllowOpenFiles(flags.connections);
+  ReturnFreedMemory();
   RequestLog log(flags);
   const auto metrics = std::make_shared<serve::MetricsTable>();
   serve::Repository models(ServeOptionsOf(flags), metrics);
@@ -223,7 +240,11 @@ int Serve(const Args& args, const ServeFlags& flags) {
         log.Add(access);
       });
   http.Bind();
-  signals.Serve([&] { server.StopBeingReady(); }, flags.grace, [&] { http.Stop(); });
+  const auto stop = [&] {
+    models.StopLoading();
+    http.Stop();
+  };
+  signals.Serve([&] { server.StopBeingReady(); }, flags.grace, stop, flags.drain);
   for (const serve::ModelState& state : models.Index())
     Print(fmt::format("model {}, version {}\n", state.name, state.version));
   const bool has_colons = flags.address.find(':') != std::string::npos;  // IPv6
