@@ -1,4 +1,5 @@
 #include <coracle/communication/communicator.h>
+#include <coracle/framework/base/required.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/tensor/fingerprint.h>
 #include <coracle/framework/tensor/tensor.h>
@@ -32,6 +33,7 @@ void Ranks::Sum(std::span<double> values) const {
 }
 
 void Ranks::Sum(Tensor* tensor) const {
+  Required(tensor, "the tensor to sum over ranks");
   if (!several()) return;
   communicator_->Run({Exchange::Kind::kAllReduce,
                       tensor->dtype(),

@@ -1,3 +1,4 @@
+#include <coracle/framework/base/required.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/fields.h>
 #include <fmt/format.h>
@@ -120,6 +121,9 @@ void FieldSpec::Set(FieldRange new_range) {
 
 void FieldTable::Set(const FieldSpec& field, const std::string& who, const Attribute& value,
                      void* options) {
+  Required(options, "the options of a field");
+  if (!field.member.set)
+    ThrowInvalid(fmt::format("{}: the field {} has no member to set", who, Quote(field.name)));
   const Attribute converted = Converted(field, who, value);
   try {
     field.member.set(static_cast<char*>(options) + field.offset, converted);
@@ -160,6 +164,8 @@ void FieldTable::CheckSetting(const std::string& who, const Setting& setting) co
 }
 
 std::optional<Attribute> FieldTable::ValueOf(const FieldSpec& field, const void* options) {
+  Required(options, "the options of a field");
+  if (!field.member.get) return std::nullopt;
   return field.member.get(static_cast<const char*>(options) + field.offset);
 }
 

@@ -56,6 +56,15 @@ const char* DifferenceOf(const internal::WriterState& a, const internal::WriterS
   return a.options.role == b.options.role ? nullptr : "ops of different roles";
 }
 
+// Ops find operands by name, so a variable of another program would be another one of that name.
+void RequireProgram(std::initializer_list<const Variable*> vars, const ProgramDesc& program) {
+  for (const Variable* var : vars) {
+    if (&var->program() == &program) continue;
+    ThrowInvalid(fmt::format("{} is a variable of another program than the other operands",
+                             Quote(var->name())));
+  }
+}
+
 // Infers the types of the outputs of the block's last op. On failure, removes the op and the
 // variables that it made.
 void InferLast(BlockDesc& block, const OpRegistry& ops, size_t first_var) {
@@ -88,7 +97,10 @@ Writer Writer::Of(std::initializer_list<const Variable*> vars) {
                     "writer.Var(name)",
                     Quote(first->name()), Quote(var->name()), difference));
   }
-  if (first) return Writer(first->writer_);
+  if (first) {
+    RequireProgram(vars, first->writer_->block->program());
+    return Writer(first->writer_);
+  }
   ThrowInvalid(
       fmt::format("{} has no Writer, so it is unknown where ops on it belong; "
                   "Writer(block, ops).Var({}) or a Builder's Var returns one with a Writer",

@@ -40,6 +40,7 @@ const Tensor* PrepareContext::Constant(std::string_view slot, size_t i) const {
 
 std::shared_ptr<const Tensor> PrepareContext::Packed(std::string_view slot,
                                                      const PackedLayout& layout) const {
+  RequireFunction(layout.pack, fmt::format("{}: the pack of a layout", op_.type()));
   const auto& args = op_.Input(slot);
   const size_t i = At(slot, 0);
   if (i >= args.size() || IsEmptyName(args[i])) return nullptr;
