@@ -1,12 +1,13 @@
 #pragma once
 // Changes whole programs: renames variables, extracts a part, merges two programs, changes shapes,
-// and saves the result of the compiler.
+// saves the result of the compiler, and quantises.
 
 #include <coracle/executor/executor.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/framework/tensor/tensor.h>
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <utility>
@@ -177,5 +178,109 @@ OptimizedProgram OptimizeProgram(const ProgramDesc& program, const Scope& parame
 // with a bias, a residual, an activation or channels last, an fc with an activation, or an update
 // of several parameters.
 bool IsPaddlePass(const std::string& pass);
+
+// QuantizeModel: post-training quantisation, as `coracle quantize` does it.
+
+// How the range of an activation is chosen from its values in the samples.
+enum class RangeMethod : int32_t {
+  kMinMax,      // from the smallest to the largest value
+  kPercentile,  // leaves out the most extreme values: a share of 1 - percentile at each end
+  kEntropy,     // the smallest Kullback-Leibler divergence of the quantised distribution
+  kMse,         // the smallest mean squared error of the quantised values
+};
+
+// What is quantised.
+enum class QuantScheme : int32_t {
+  kStatic,      // weights, and activations with the ranges of the samples
+  kDynamic,     // weights, and activations with the range that they have in each run
+  kWeightOnly,  // weights: products compute in floating point
+};
+
+// For whom the program is written.
+enum class QuantForm : int32_t {
+  kOnnx,    // uint8 activations with zero points, int32 biases: ONNX Runtime's QDQ form
+  kPaddle,  // symmetric int8 activations
+};
+
+// Whether factors move from the channels of activations to weights, which changes no result but
+// makes both easier to quantise.
+enum class Equalization : int32_t {
+  kAuto,  // for each activation what gives the smallest error on the samples
+  kNone,
+  kCrossLayer,  // weights of neighbours get equal ranges for each channel between them
+  kSmooth,      // SmoothQuant: channels of activations get ranges nearer to each other
+};
+
+struct QuantizeOptions {
+  QuantScheme scheme = QuantScheme::kStatic;
+  RangeMethod method = RangeMethod::kMinMax;
+  double percentile = 0.9999;  // for RangeMethod::kPercentile
+  int32_t weight_bits = 8;     // or 4
+  int64_t block_size = 64;     // weights that share a scale, for 4 bits
+  QuantForm form = QuantForm::kOnnx;
+  // For QuantForm::kPaddle with 8 bits and static ranges: Paddle's quantize_linear and
+  // dequantize_linear instead of affine ops.
+  bool linear_ops = false;
+  Equalization equalization = Equalization::kAuto;
+  bool correct_bias = true;
+  bool keep_ends = false;                // the first and the last layer stay in floating point
+  bool products_of_activations = false;  // also products of two activations, as in attention
+  bool bfloat16 = false;                 // products that stay in floating point compute in bfloat16
+  // A regular expression (RE2). A layer stays in floating point if it matches part of the name of
+  // its output or its weight. "": none does.
+  std::string exclude = {};
+  CompileOptions compile = {};  // for the runs on samples
+};
+
+// Calls `use` with the feeds of each batch of samples, in the order of InputNames. Each call of the
+// function gives the same batches.
+using CalibrationFeeds =
+    std::function<void(const std::function<void(const std::vector<Tensor>& feeds)>& use)>;
+
+// One op of the quantised program.
+struct LayerReport {
+  std::string output;  // the variable with its result, after bias and activation
+  std::string type;
+  bool quantized = true;
+  bool is_product = true;  // false: an op between products
+  // Signal-to-noise ratios of the output against floating point in dB, over all samples: 10
+  // log10(sum y^2 / sum (y - y')^2). Infinite if equal, nan if the output is 0 everywhere.
+  double own = 0;                              // if only this op were quantised
+  double total = 0;                            // in the quantised program
+  uint64_t bytes_before = 0, bytes_after = 0;  // of its weight with the scales
+};
+
+struct QuantizedModel {
+  ProgramDesc program;
+  Scope parameters;
+  std::vector<LayerReport> layers;  // in the order of the program
+  double output = 0;                // the signal-to-noise ratio of its outputs; see `total`
+  // The choices of the equalisation: "none", "smooth 0.5", "3 of smooth 0.5, 1 of cross_layer".
+  std::string equalization;
+};
+
+// Makes a program that computes with integers of 8 (or weights of 4) bits from an inference program
+// in floating point. Finds the ranges of activations on the samples, moves factors between channels
+// and weights, rounds weights, and corrects biases for the mean error of rounding. The result has
+// affine_quantize and affine_dequantize ops (QuantizeOptions::linear_ops: Paddle's), which the
+// compiler joins with the products; SaveInferenceModel and ExportOnnx (convert.h) write it. Neither
+// `program` nor `parameters` changes.
+//
+//   const auto samples = [&](const auto& use) {
+//     for (const Tensor& images : batches) use({images});
+//   };
+//   Scope scope;
+//   InferenceModel model = LoadInferenceModel("digits", scope);
+//   QuantizedModel int8 = QuantizeModel(model.program, scope, samples);
+//   ExportOnnx("digits_int8.onnx", int8.program, int8.parameters);
+//
+// Without samples (an empty function), weights alone are quantised, or activations in each run, as
+// `options.scheme` says; nothing is measured. The samples are given several times. Throws
+// kInvalidArgument for options that contradict each other, for a program that trains or is
+// quantised already, that has no product to quantise, or whose samples give no batch, kOutOfRange
+// if a value is nan or infinite, and the errors of Executor::Prepare and Run.
+QuantizedModel QuantizeModel(const ProgramDesc& program, const Scope& parameters,
+                             const CalibrationFeeds& samples, const QuantizeOptions& options = {},
+                             const OpRegistry& ops = DefaultOps());
 
 }  // namespace coracle

@@ -318,3 +318,13 @@ QuantizedModel ModelQuantizer::Make(const std::set<std::string>& in_float, bool 
 }
 
 }  // namespace coracle::inline internal
+
+namespace coracle {
+
+QuantizedModel QuantizeModel(const ProgramDesc& program, const Scope& parameters,
+                             const CalibrationFeeds& samples, const QuantizeOptions& options,
+                             const OpRegistry& ops) {
+  return ModelQuantizer(program, parameters, samples, options, ops).Make();
+}
+
+}  // namespace coracle

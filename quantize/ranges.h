@@ -2,6 +2,8 @@
 // Ranges of values for quantised numbers: a histogram of the values that a tensor takes, the
 // methods that choose a range from it, and the scale and zero point of a range.
 
+#include <coracle/edit/edit.h>
+
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -38,14 +40,6 @@ class ValueHistogram {
   std::vector<double> bins_;
 };
 
-// A method that chooses a range.
-enum class RangeMethod : int32_t {
-  kMinMax,      // from the smallest to the largest value
-  kPercentile,  // leaves out the most extreme values: a share of 1 - percentile at each end
-  kEntropy,     // the smallest Kullback-Leibler divergence of the quantised distribution
-  kMse,         // the smallest mean squared error of the quantised values
-};
-
 struct ValueRange {
   double low = 0, high = 0;  // low <= 0 <= high
 };
@@ -56,7 +50,8 @@ enum class ByteForm {
   kInt8,   // symmetric: -127 to 127 with the zero point 0
 };
 
-// Chooses a range that contains 0. `percentile` is a share between 0 and 1.
+// Chooses a range that contains 0 by a RangeMethod (edit/edit.h). `percentile` is a share between 0
+// and 1.
 //
 // * kPercentile: high is the smallest edge of a bin so that a share of at least `percentile` of the
 //   values other than 0 is below it, and low is the same at the other end. Symmetric: of absolute

@@ -49,6 +49,37 @@ TEST(ModelQuantizer, IsNearToFloatForEachFormSchemeAndMethod) {
   }
 }
 
+// The public function, from a saved model to a saved model.
+TEST(QuantizeModel, OfASavedModel) {
+  const TemporaryDirectory directory;
+  const TestNet net = NetOf(ResidualNet());
+  SaveInferenceModel(directory.File("float"), {"x"}, {"prob"}, net.program, net.scope);
+  Scope scope;
+  const InferenceModel model = LoadInferenceModel(directory.File("float"), scope);
+  const ProgramDesc before = model.program;
+  QuantizeOptions options;
+  options.form = QuantForm::kPaddle;
+  const QuantizedModel int8 =
+      QuantizeModel(model.program, scope, SamplesOf(kInput), options, DefaultOps());
+  EXPECT_TRUE(before == model.program);
+  EXPECT_GT(int8.output, 15);
+  SaveInferenceModel(directory.File("int8"), model.feed_names, model.fetch_names, int8.program,
+                     int8.parameters);
+  Scope integers;
+  const InferenceModel loaded = LoadInferenceModel(directory.File("int8"), integers);
+  EXPECT_EQ(loaded.feed_names, model.feed_names);
+  EXPECT_GT(OpCounts(loaded.program)["affine_dequantize"], 0);
+  const Tensor x = Drawn(kInput, 77);
+  const Tensor exact = Executor().Run(model.program, scope, {{"x", x}}, {})[0];
+  const Tensor rounded = Executor().Run(loaded.program, integers, {{"x", x}}, {})[0];
+  EXPECT_GT(RatioOf(exact, rounded), 30);
+  // Only weights, without samples.
+  options.scheme = QuantScheme::kWeightOnly;
+  EXPECT_TRUE(std::isnan(QuantizeModel(model.program, scope, {}, options).output));
+  EXPECT_EQ(ErrorOf([&] { QuantizeModel(model.program, scope, {}); }),
+            "a static scheme needs samples, from which it takes the ranges");
+}
+
 TEST(ModelQuantizer, WritesOpsOfPaddle) {
   const TestNet net = NetOf(ResidualNet());
   QuantizeOptions options;

@@ -101,6 +101,7 @@ TEST(PublicNames, FunctionsOfEveryPart) {
   EXPECT_NE(&DenseNames, nullptr);
   EXPECT_NE(&PrintProgram, nullptr);
   EXPECT_NE(&ExtractProgram, nullptr);
+  EXPECT_NE(&QuantizeModel, nullptr);
   EXPECT_NE(&ProgramJson, nullptr);
   EXPECT_NE(&ProgramDot, nullptr);
   EXPECT_NE(&CompareNamed, nullptr);
