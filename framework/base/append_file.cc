@@ -22,7 +22,9 @@ namespace {
 // Opening a pipe does not wait for its other end.
 AppendFile::AppendFile(const std::string& path, bool keep) : path_(path) {
   const int flags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
-  fd_ = ::open(path.c_str(), flags | (keep ? 0 : O_TRUNC), 0666);
+  do {
+    fd_ = ::open(path.c_str(), flags | (keep ? 0 : O_TRUNC), 0666);
+  } while (fd_ < 0 && errno == EINTR);
   struct stat info {};
   const bool regular = fd_ >= 0 && ::fstat(fd_, &info) == 0 && S_ISREG(info.st_mode);
   if (regular) return;
@@ -34,11 +36,20 @@ AppendFile::AppendFile(const std::string& path, bool keep) : path_(path) {
 
 AppendFile::~AppendFile() { ::close(fd_); }
 
+// A piece of a line or of a record would make readers stop there, so it is taken back.
 void AppendFile::Append(std::string_view bytes) {
+  const off_t before = ::lseek(fd_, 0, SEEK_END);
   while (!bytes.empty()) {
     const ssize_t put = ::write(fd_, bytes.data(), bytes.size());
     if (put < 0 && errno == EINTR) continue;
-    if (put < 0) Throw("write", path_);
+    if (put <= 0) {
+      const int error = put < 0 ? errno : EIO;
+      if (before < 0 || ::ftruncate(fd_, before) != 0)
+        LogMessage(MessageLevel::kWarning,
+                   fmt::format("{} ends with a piece of a record", Quote(path_, 300)));
+      errno = error;
+      Throw("write", path_);
+    }
     bytes.remove_prefix(static_cast<size_t>(put));
   }
 }

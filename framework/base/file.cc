@@ -19,18 +19,18 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <system_error>
+#include <vector>
 
 namespace coracle::inline internal {
 namespace {
 
 namespace fs = std::filesystem;
 
-void SyncPath(const std::string& path, int flags) {
-  int fd = ::open(path.c_str(), flags | O_CLOEXEC);
-  if (fd < 0) return;
-  ::fsync(fd);
-  ::close(fd);
+void SyncFileAt(const std::string& path) {
+  const FileHandle file(OpenFile(path, O_RDONLY));
+  if (file.get() < 0 || SyncFile(file.get()) != 0) ThrowErrno("sync", path, errno);
 }
 
 std::string ParentOf(const std::string& path) {
@@ -158,42 +158,75 @@ void WriteFileAtomic(const std::string& path, std::string_view contents) {
 
 void WriteFileInPieces(const std::string& path,
                        const std::function<void(const WritePieceFn& write)>& fill) {
-  const auto fill_file = [&](int fd, const std::string& shown) {
-    fill([&](std::string_view piece) { WriteAll(fd, piece, shown); });
-  };
-  if (path == "-") return fill_file(STDOUT_FILENO, "standard output");
-  MakeDirectories(ParentOf(path));
-  if (IsStream(path)) {
-    // Opening a pipe without a reader fails instead of waiting for one.
-    const FileHandle file(path, O_WRONLY | O_NONBLOCK, "write", path);
-    ::fcntl(file.get(), F_SETFL, ::fcntl(file.get(), F_GETFL) & ~O_NONBLOCK);
-    return fill_file(file.get(), path);
-  }
-  const std::string target = BehindLink(path), parent = ParentOf(target);
-  if (path.find('\0') != std::string::npos) ThrowErrno("write", path, EINVAL);
+  StagedFile file(path);
+  fill([&](std::string_view piece) { file.Write(piece); });
+  file.Sync();
+  file.Publish();
+}
+
+struct StagedFile::State {
+  std::string path, shown;
+  // Empty for what is written directly.
+  std::string target, temporary;
+  FileHandle file{-1};
+  int fd = -1;
   NotedTemporary noted;
-  const Temporary made = CreateTemporary([&](const std::string& name) {
-    const std::string temporary = parent + "/" + name;
-    return noted.Create(AT_FDCWD, temporary, [&] {
-      return ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    });
-  });
-  if (made.result < 0) ThrowErrno("write", path, errno);
-  FileHandle file(made.result);
-  const std::string temporary = parent + "/" + made.name;
-  try {
-    fill_file(file.get(), path);
-    KeepMode(file.get(), target);
-    if (::fsync(file.get()) != 0) ThrowErrno("sync", path, errno);
-    if (file.Close() != 0) ThrowErrno("write", path, errno);
-    noted.Publish(path, [&] {
-      if (::rename(temporary.c_str(), target.c_str()) != 0) ThrowErrno("write", path, errno);
-    });
-  } catch (...) {
-    ::unlink(temporary.c_str());
-    throw;
+
+  void OpenStream() {
+    // Opening a pipe without a reader fails instead of waiting for one.
+    file = FileHandle(path, O_WRONLY | O_NONBLOCK, "write", path);
+    ::fcntl(file.get(), F_SETFL, ::fcntl(file.get(), F_GETFL) & ~O_NONBLOCK);
+    fd = file.get();
   }
-  SyncPath(parent, O_RDONLY | O_DIRECTORY);
+
+  void OpenTemporary() {
+    if (path.find('\0') != std::string::npos) ThrowErrno("write", path, EINVAL);
+    target = BehindLink(path);
+    const std::string parent = ParentOf(target);
+    const Temporary made = CreateTemporary([&](const std::string& name) {
+      const std::string there = parent + "/" + name;
+      return noted.Create(AT_FDCWD, there,
+                          [&] { return OpenFile(there, O_WRONLY | O_CREAT | O_EXCL); });
+    });
+    if (made.result < 0) ThrowErrno("write", path, errno);
+    file = FileHandle(made.result);
+    fd = file.get();
+    temporary = parent + "/" + made.name;
+  }
+};
+
+StagedFile::StagedFile(const std::string& path) : state_(std::make_unique<State>()) {
+  state_->path = path;
+  state_->shown = path == "-" ? "standard output" : path;
+  if (path == "-") {
+    state_->fd = STDOUT_FILENO;
+    return;
+  }
+  MakeDirectories(ParentOf(path));
+  IsStream(path) ? state_->OpenStream() : state_->OpenTemporary();
+}
+
+StagedFile::~StagedFile() {
+  if (!state_->temporary.empty()) ::unlink(state_->temporary.c_str());
+}
+
+void StagedFile::Write(std::string_view piece) { WriteAll(state_->fd, piece, state_->shown); }
+
+void StagedFile::Sync() {
+  if (state_->temporary.empty()) return;
+  KeepMode(state_->fd, state_->target);
+  if (SyncFile(state_->fd) != 0) ThrowErrno("sync", state_->path, errno);
+  if (state_->file.Close() != 0) ThrowErrno("write", state_->path, errno);
+}
+
+void StagedFile::Publish() {
+  if (state_->temporary.empty()) return;
+  state_->noted.Publish(state_->path, [&] {
+    if (::rename(state_->temporary.c_str(), state_->target.c_str()) != 0)
+      ThrowErrno("write", state_->path, errno);
+    state_->temporary.clear();
+  });
+  SyncDirectory(ParentOf(state_->target));
 }
 
 void WriteDirectoryAtomic(const std::string& path,
@@ -213,9 +246,9 @@ void WriteDirectoryAtomic(const std::string& path,
   try {
     fill(temporary);
     for (const auto& entry : fs::recursive_directory_iterator(temporary)) {
-      if (entry.is_regular_file()) SyncPath(entry.path().string(), O_RDONLY);
+      if (entry.is_regular_file()) SyncFileAt(entry.path().string());
     }
-    SyncPath(temporary, O_RDONLY | O_DIRECTORY);
+    SyncDirectory(temporary);
     Replace(noted, temporary, target);
   } catch (const fs::filesystem_error& e) {
     fs::remove_all(temporary, error);
@@ -225,7 +258,54 @@ void WriteDirectoryAtomic(const std::string& path,
     fs::remove_all(temporary, error);
     throw;
   }
-  SyncPath(parent, O_RDONLY | O_DIRECTORY);
+  SyncDirectory(parent);
+}
+
+namespace {
+
+// Moves the files of `from`, with their paths in it, to `to`.
+void MoveFiles(const std::string& from, const std::string& to) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(from)) {
+    if (!entry.is_directory()) files.push_back(entry.path().lexically_relative(from));
+  }
+  for (const fs::path& file : files) {
+    const std::string target = BehindLink((fs::path(to) / file).string());
+    const std::string fresh = (fs::path(from) / file).string();
+    MakeDirectories(ParentOf(target));
+    struct stat info;
+    if (::stat(target.c_str(), &info) == 0) ::chmod(fresh.c_str(), info.st_mode & 07777);
+    if (::rename(fresh.c_str(), target.c_str()) != 0) ThrowErrno("write", target, errno);
+  }
+}
+
+}  // namespace
+
+void WriteFilesTogether(const std::string& directory,
+                        const std::function<void(const std::string&)>& fill) {
+  NotedTemporary noted;
+  const Temporary made = CreateTemporary([&](const std::string& name) {
+    const std::string temporary = directory + "/" + name;
+    return noted.Create(AT_FDCWD, temporary, [&] { return ::mkdir(temporary.c_str(), 0777); });
+  });
+  if (made.result < 0) ThrowErrno("write directory", directory, errno);
+  const std::string temporary = directory + "/" + made.name;
+  std::error_code ignored;
+  try {
+    fill(temporary);
+    const BlockedSignals blocked;  // until the empty directory is noted
+    noted.Publish(directory, [&] { MoveFiles(temporary, directory); });
+    noted.Note(AT_FDCWD, temporary);
+  } catch (const fs::filesystem_error& e) {
+    fs::remove_all(temporary, ignored);
+    throw Error(ErrorCode::kIo, fmt::format("cannot write directory {}: {}", Quote(directory, 300),
+                                            e.code().message()));
+  } catch (...) {
+    fs::remove_all(temporary, ignored);
+    throw;
+  }
+  fs::remove_all(temporary, ignored);
+  SyncDirectory(directory);
 }
 
 void RemoveDirectory(const std::string& path) {

@@ -146,14 +146,15 @@ void FileAccess::Write(const std::string& path, std::string_view contents, bool 
   FileHandle file(made.result);
   try {
     WriteAll(file.get(), contents, path);
-    if (::fsync(file.get()) != 0) ThrowErrno("sync", path, errno);
+    if (SyncFile(file.get()) != 0) ThrowErrno("sync", path, errno);
     if (file.Close() != 0) ThrowErrno("write", path, errno);
     noted.Publish(path, [&] { Publish(parent.get(), made.name, split.name, path, overwrite); });
   } catch (...) {
     ::unlinkat(parent.get(), made.name.c_str(), 0);
     throw;
   }
-  ::fsync(parent.get());
+  if (SyncFile(parent.get()) != 0 && (errno == EIO || errno == ENOSPC || errno == EDQUOT))
+    ThrowErrno("sync", path, errno);
 }
 
 }  // namespace coracle::inline internal

@@ -74,11 +74,33 @@ void ThrowErrno(const std::string& what, const std::string& path, int error) {
   throw Error(code, message);
 }
 
+int OpenFile(const std::string& path, int flags) {
+  int fd = -1;
+  do {
+    fd = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+  } while (fd < 0 && errno == EINTR);
+  return fd;
+}
+
+int SyncFile(int fd) {
+  int result = 0;
+  do {
+    result = ::fsync(fd);
+  } while (result != 0 && errno == EINTR);
+  return result;
+}
+
+void SyncDirectory(const std::string& path) {
+  const FileHandle directory(OpenFile(path, O_RDONLY | O_DIRECTORY));
+  if (directory.get() < 0 || SyncFile(directory.get()) == 0) return;
+  if (errno == EIO || errno == ENOSPC || errno == EDQUOT) ThrowErrno("sync", path, errno);
+}
+
 FileHandle::FileHandle(const std::string& path, int flags, const char* what,
                        const std::string& shown)
     : fd_(-1) {
   if (path.find('\0') != std::string::npos) ThrowErrno(what, shown, EINVAL);
-  fd_ = ::open(path.c_str(), flags | O_CLOEXEC, 0666);
+  fd_ = internal::OpenFile(path, flags);
   if (fd_ < 0) ThrowErrno(what, shown, errno);
 }
 
@@ -88,7 +110,11 @@ FileHandle& FileHandle::operator=(FileHandle&& other) noexcept {
   return *this;
 }
 
-int FileHandle::Close() { return fd_ < 0 ? 0 : ::close(Release()); }
+// An interrupted close has closed the file (close(2)).
+int FileHandle::Close() {
+  if (fd_ < 0 || ::close(Release()) == 0) return 0;
+  return errno == EINTR ? 0 : -1;
+}
 
 int FileHandle::Release() { return std::exchange(fd_, -1); }
 
@@ -119,7 +145,7 @@ void WriteAll(int fd, std::string_view data, const std::string& path) {
   while (!data.empty()) {
     ssize_t put = ::write(fd, data.data(), data.size());
     if (put < 0 && errno == EINTR) continue;
-    if (put < 0) ThrowErrno("write", path, errno);
+    if (put <= 0) ThrowErrno("write", path, put < 0 ? errno : EIO);
     data.remove_prefix(static_cast<size_t>(put));
   }
 }

@@ -1,7 +1,9 @@
 // Inference models: a pruned program with its feed and fetch ops, and its parameters.
 
 #include <coracle/framework/base/file.h>
+#include <coracle/framework/base/file_pieces.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/io/internal/combined.h>
 #include <coracle/framework/io/model_bytes.h>
 #include <coracle/framework/io/model_reader.h>
 #include <coracle/framework/io/tensor_io.h>
@@ -163,6 +165,29 @@ ModelReader ReaderFor(const std::string& path) {
   return nullptr;
 }
 
+void SaveSeparateModel(const ProgramDesc& model, const std::vector<std::string>& names,
+                       const Scope& scope, const std::string& path) {
+  const auto fill = [&](const std::string& where) {
+    SaveSeparate(scope, names, where);
+    WriteFileAtomic(where + "/__model__", SerializeProgram(model));
+  };
+  FileExists(path) ? WriteFilesTogether(path, fill) : WriteDirectoryAtomic(path, fill);
+}
+
+// Both files are written before the first takes its place.
+void SaveModelFiles(const ProgramDesc& model, const std::vector<std::string>& names,
+                    const Scope& scope, const std::string& program_path,
+                    const std::string& parameters_path) {
+  StagedFile program(program_path), parameters(parameters_path);
+  program.Write(SerializeProgram(model));
+  WriteCombined(scope, names, [&](std::string_view piece) { parameters.Write(piece); });
+  program.Sync();
+  parameters.Sync();
+  // The program comes last, so that a reader that finds it finds the parameters too.
+  parameters.Publish();
+  program.Publish();
+}
+
 InferenceModel ModelOf(ProgramDesc program) {
   InferenceModel model;
   model.program = std::move(program);
@@ -186,17 +211,12 @@ void SaveInferenceModel(const std::string& path, const std::vector<std::string>&
   if (fetches.empty()) ThrowInvalid("an inference model needs at least one variable to fetch");
   ProgramDesc model = MakeInferenceProgram(program, feeds, fetches);
   std::vector<std::string> names = PersistableNames(model);
-  // The program is written last, so that a reader that finds it finds the parameters too.
-  if (layout == InferenceLayout::kPdmodel) {
-    std::string prefix = WithoutSuffix(path, ".pdmodel");
-    SaveCombined(scope, names, prefix + ".pdiparams");
-    return WriteFileAtomic(prefix + ".pdmodel", SerializeProgram(model));
-  }
+  if (layout == InferenceLayout::kModelSeparate)
+    return SaveSeparateModel(model, names, scope, path);
   if (layout == InferenceLayout::kModelCombined)
-    SaveCombined(scope, names, path + "/__params__");
-  else
-    SaveSeparate(scope, names, path);
-  WriteFileAtomic(path + "/__model__", SerializeProgram(model));
+    return SaveModelFiles(model, names, scope, path + "/__model__", path + "/__params__");
+  const std::string prefix = WithoutSuffix(path, ".pdmodel");
+  SaveModelFiles(model, names, scope, prefix + ".pdmodel", prefix + ".pdiparams");
 }
 
 InferenceModel LoadInferenceModel(const std::string& given, Scope& scope) {

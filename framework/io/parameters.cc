@@ -4,6 +4,7 @@
 #include <coracle/framework/base/file_pieces.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/base/trace.h>
+#include <coracle/framework/io/internal/combined.h>
 #include <coracle/framework/io/internal/tensor_stream.h>
 #include <coracle/framework/io/model_bytes.h>
 #include <coracle/framework/io/pickle.h>
@@ -180,19 +181,23 @@ std::vector<std::string> PersistableNames(const ProgramDesc& program) {
   return {names.begin(), names.end()};
 }
 
-void SaveCombined(const Scope& scope, const std::vector<std::string>& names,
-                  const std::string& path) {
+void internal::WriteCombined(const Scope& scope, const std::vector<std::string>& names,
+                             const WritePieceFn& write) {
   std::vector<const Tensor*> tensors;
   for (const std::string& name : names) tensors.push_back(&DenseTensor(scope, name));
-  WriteFileInPieces(path, [&](const WritePieceFn& write) {
-    std::string piece;
-    for (const Tensor* tensor : tensors) {
-      AppendTensor(*tensor, &piece);
-      if (piece.size() < kPieceBytes && tensor != tensors.back()) continue;
-      write(piece);
-      piece.clear();
-    }
-  });
+  std::string piece;
+  for (const Tensor* tensor : tensors) {
+    AppendTensor(*tensor, &piece);
+    if (piece.size() < kPieceBytes && tensor != tensors.back()) continue;
+    write(piece);
+    piece.clear();
+  }
+}
+
+void SaveCombined(const Scope& scope, const std::vector<std::string>& names,
+                  const std::string& path) {
+  for (const std::string& name : names) DenseTensor(scope, name);  // before a file is made
+  WriteFileInPieces(path, [&](const WritePieceFn& write) { WriteCombined(scope, names, write); });
 }
 
 void LoadCombined(const ProgramDesc& program, const std::vector<std::string>& names,
@@ -236,7 +241,7 @@ void SaveSeparate(const Scope& scope, const std::vector<std::string>& names,
       WriteFileAtomic(FileOf(where, name), Serialize(Initialised(scope, name), name));
   };
   if (FileExists(directory))
-    fill(directory);
+    WriteFilesTogether(directory, fill);
   else
     WriteDirectoryAtomic(directory, fill);
 }

@@ -3,6 +3,7 @@
 #include <coracle/framework/base/file_pieces.h>
 
 #include <filesystem>
+#include <optional>
 #include <string_view>
 
 namespace coracle::onnx {
@@ -52,34 +53,31 @@ std::string InitializerHead(const Parameter& parameter) {
 }
 
 // Writes the elements of large parameters, and adds their positions to the graph.
-void WriteData(Graph& graph, const std::string& path) {
-  const std::string location = std::filesystem::path(path).filename().string();
-  WriteFileInPieces(path, [&](const WritePieceFn& write) {
-    uint64_t offset = 0;
-    for (const Parameter& parameter : graph.parameters()) {
-      TensorProto* proto = graph.model().mutable_graph()->add_initializer();
-      *proto = Header(parameter);
-      const std::string_view elements = ElementsOf(*parameter.tensor);
-      if (elements.size() < kSmall) {
-        proto->set_raw_data(elements.data(), elements.size());
-        continue;
-      }
-      const uint64_t padding = (kPage - offset % kPage) % kPage;
-      write(std::string(padding, '\0'));
-      write(elements);
-      offset += padding;
-      proto->set_data_location(TensorProto::EXTERNAL);
-      const auto say = [&](const char* key, const std::string& value) {
-        auto* entry = proto->add_external_data();
-        entry->set_key(key);
-        entry->set_value(value);
-      };
-      say("location", location);
-      say("offset", std::to_string(offset));
-      say("length", std::to_string(elements.size()));
-      offset += elements.size();
+void WriteData(Graph& graph, const std::string& location, StagedFile& file) {
+  uint64_t offset = 0;
+  for (const Parameter& parameter : graph.parameters()) {
+    TensorProto* proto = graph.model().mutable_graph()->add_initializer();
+    *proto = Header(parameter);
+    const std::string_view elements = ElementsOf(*parameter.tensor);
+    if (elements.size() < kSmall) {
+      proto->set_raw_data(elements.data(), elements.size());
+      continue;
     }
-  });
+    const uint64_t padding = (kPage - offset % kPage) % kPage;
+    file.Write(std::string(padding, '\0'));
+    file.Write(elements);
+    offset += padding;
+    proto->set_data_location(TensorProto::EXTERNAL);
+    const auto say = [&](const char* key, const std::string& value) {
+      auto* entry = proto->add_external_data();
+      entry->set_key(key);
+      entry->set_value(value);
+    };
+    say("location", location);
+    say("offset", std::to_string(offset));
+    say("length", std::to_string(elements.size()));
+    offset += elements.size();
+  }
 }
 
 }  // namespace
@@ -94,8 +92,10 @@ void WriteModel(Graph& graph, const std::string& path, uint64_t max_bytes) {
     size += heads.back().size() + parameter.tensor->nbytes();
   }
   const bool external = size + graph.model().ByteSizeLong() > max_bytes;
+  std::optional<StagedFile> data;
   if (external) {
-    WriteData(graph, path + ".data");
+    const std::string data_path = path + ".data";
+    WriteData(graph, std::filesystem::path(data_path).filename().string(), data.emplace(data_path));
     heads.clear();
     size = 0;
   }
@@ -103,14 +103,18 @@ void WriteModel(Graph& graph, const std::string& path, uint64_t max_bytes) {
   graph.model().clear_graph();
   std::string head = graph.model().SerializeAsString();
   AppendFieldHead(ModelProto::kGraphFieldNumber, nodes.size() + size, &head);
-  WriteFileInPieces(path, [&](const WritePieceFn& write) {
-    write(head);
-    write(nodes);
-    for (size_t i = 0; i < heads.size(); ++i) {
-      write(heads[i]);
-      write(ElementsOf(*graph.parameters()[i].tensor));
-    }
-  });
+  StagedFile file(path);
+  file.Write(head);
+  file.Write(nodes);
+  for (size_t i = 0; i < heads.size(); ++i) {
+    file.Write(heads[i]);
+    file.Write(ElementsOf(*graph.parameters()[i].tensor));
+  }
+  // Both are written before the first takes its place, so that a full disk leaves both old ones.
+  if (data) data->Sync();
+  file.Sync();
+  if (data) data->Publish();
+  file.Publish();
 }
 
 }  // namespace coracle::onnx

@@ -35,6 +35,13 @@ uint64_t SizeOfRegular(int fd, const std::string& path, uint64_t max_bytes);
 std::string ReadRegular(int fd, const std::string& path, uint64_t max_bytes);
 std::string ReadStdin(uint64_t max_bytes);
 void WriteAll(int fd, std::string_view data, const std::string& path);
+// As the system's calls, but they go on when a signal interrupts them.
+int OpenFile(const std::string& path, int flags);
+int SyncFile(int fd);
+// Stores the entries of a directory. Throws kIo if the system reports that it cannot, except for
+// file systems that have no such call.
+void SyncDirectory(const std::string& path);
+
 // A new name, without its directory, that RemoveStaleTemporaries recognises.
 std::string TemporaryFileName();
 
