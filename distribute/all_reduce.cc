@@ -1,3 +1,4 @@
+#include <coracle/distribute/activation_ranges.h>
 #include <coracle/distribute/all_reduce.h>
 #include <coracle/distribute/error_clips.h>
 #include <coracle/distribute/exchange_ops.h>
@@ -161,6 +162,7 @@ void NameUsesOfUpdates(const std::vector<ShardedUpdate>& updates) {
 AllReduceReport Rewrite(ProgramDesc& main, ProgramDesc& startup, const AllReduceOptions& options,
                         const OpRegistry& ops) {
   AgreeOnLengths(main, options);
+  AgreeOnRanges(main, options);
   AllReduceReport report;
   std::vector<ParameterGradient> summed = FindGradients(main, ops), scattered;
   std::vector<ShardedUpdate> updates;

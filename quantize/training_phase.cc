@@ -39,7 +39,7 @@ std::unique_ptr<OpDesc> Observer(const OpDesc& op, SlotList in, SlotList out) {
 // The average that the op itself has, whatever the names of its variables are.
 std::unique_ptr<OpDesc> ObserverOfAverage(const OpDesc& op) {
   SlotList in, out;
-  for (const char* slot : {"InScale", "InAccum", "InState"})
+  for (const char* slot : {"InScale", "InAccum", "InState", "Largest"})
     if (op.HasInput(slot)) in.push_back({slot, op.Input(slot)});
   for (const char* slot : {"OutScale", "OutAccum", "OutState"})
     if (op.HasOutput(slot)) out.push_back({slot, op.Output(slot)});

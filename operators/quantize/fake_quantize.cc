@@ -25,7 +25,7 @@ void RequireOne(const InferContext& ctx, const char* slot) {
 }
 
 void InferScaled(InferContext& ctx) {
-  for (const char* slot : {"InScale", "InAccum", "InState"}) RequireOne(ctx, slot);
+  for (const char* slot : {"InScale", "InAccum", "InState", "Largest"}) RequireOne(ctx, slot);
   const VarMeta x = ctx.Input("X");
   ctx.SetOutput("Out", x);
   for (const char* slot : {"OutScale", "OutAccum", "OutState"}) ctx.SetOutput(slot, x.dtype, {1});
@@ -105,12 +105,15 @@ struct MovingAverage {
         in_scale(ctx.Input("InScale")),
         in_accum(ctx.Input("InAccum")),
         in_state(ctx.Input("InState")),
+        largest(ctx.Input("Largest")),
         out_accum(ctx.Output("OutAccum")),
         out_state(ctx.Output("OutState")) {}
   double operator()(const Workspace& ws, const T* x) const {
     double accum = in_accum.Get(ws), state = in_state.Get(ws);
-    const double sum = test ? 0 : rate * accum + LargestOf(x, numel);
-    const bool fixed = test || numel == 0 || !std::isfinite(static_cast<T>(sum));
+    const double now = test ? 0 : largest ? largest.Get(ws) : LargestOf(x, numel);
+    const double sum = rate * accum + now;
+    const bool empty = numel == 0 && !largest;
+    const bool fixed = test || empty || !std::isfinite(static_cast<T>(sum));
     if (!fixed) {
       accum = sum;
       state = rate * state + 1;
@@ -119,12 +122,13 @@ struct MovingAverage {
     out_accum.Set(ws, accum);
     out_state.Set(ws, state);
     if (fixed && in_scale) return scale;
-    return state == 0 ? LargestOf(x, numel) : accum / state;
+    if (state != 0) return accum / state;
+    return test ? LargestOf(x, numel) : now;
   }
   int64_t numel;
   double rate;
   bool test;
-  Number<T> in_scale, in_accum, in_state, out_accum, out_state;
+  Number<T> in_scale, in_accum, in_state, largest, out_accum, out_state;
 };
 
 template <template <class> class Scale, bool dequantize, class T>
@@ -210,14 +214,16 @@ void DeclareOutputs(OpDef& def) {
 }
 
 void DeclareMovingAverage(OpDef& def) {
-  def.Constraint("C1", "scale, accumulator and state must hold one element of X's dtype")
+  def.Constraint("C1", "scale, accumulator, state and Largest must hold one element of X's dtype")
       .OptionalInput("InAccum", "the previous accumulator [1]; 0 if absent")
       .OptionalInput("InState", "the previous state [1]; 0 if absent")
+      .OptionalInput("Largest",
+                     "max |X| of all ranks [1]; absent: that of X (Paddle has no such slot)")
       .OptionalOutput("OutState", "usually InState itself")
       .OptionalOutput("OutAccum", "usually InAccum itself")
       .Attr<float>("moving_rate", 0.9f, "weight of the old accumulator and state")
       .Attr<bool>("is_test", false, "do not update the state")
-      .NoGradientTo({"InAccum", "InState"})
+      .NoGradientTo({"InAccum", "InState", "Largest"})
       .Inplace("InAccum", "OutAccum")
       .Inplace("InState", "OutState")
       .Infer(InferScaled);

@@ -23,13 +23,15 @@ double LargestOf(const T* x, int64_t n, double largest = 0) {
   return largest;
 }
 
-// The scale of all rows is their largest element, unless is_test fixes it.
+// The scale of all rows is their largest element, unless is_test fixes it. With that of all ranks
+// in the slot Largest, the ranks have one scale.
 inline RowEffect FixedScaleRows(const RowQuery& query) {
   const bool fixed = query.spec.FindAttr("is_test") && query.spec.AttrOf<bool>(query.op, "is_test");
-  return fixed ? RowRule::kEach : RowRule::kMixes;
+  if (fixed || !query.op.HasInput("Largest")) return fixed ? RowRule::kEach : RowRule::kMixes;
+  return query.output == "Out" ? RowRule::kEach : RowRule::kSame;
 }
 constexpr const char* kFixedScaleRows =
-    "each by itself if is_test fixes the scale; otherwise they share it";
+    "each by itself if is_test or Largest fixes the scale; otherwise they share it";
 
 struct Quantizer {
   double largest;   // Q

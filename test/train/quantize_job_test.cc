@@ -3,6 +3,7 @@
 #include <coracle/communication/rank_threads.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/test/train/rank_jobs.h>
 #include <coracle/test/train/small_job.h>
 #include <coracle/train/run/run.h>
 #include <coracle/train/run/trainer.h>
@@ -297,6 +298,38 @@ TEST(QuantizeJob, TheBestIsQuantised) {
   job.best = BestConfig{{"loss", WatchGoal::kMaximize, 0}, true};
   const TrainResult result = RunJob(job);
   EXPECT_GT(result.best.step, 5);
+}
+
+// The largest values of all ranks are those of the whole batch, in each phase.
+TEST(QuantizeJob, SeveralRanks) {
+  JobConfig job = RankJob("quantize_one");
+  job.quantize = QuantizeConfig{{}, 3, 18};
+  const TrainResult one = RunJob(job);
+  job.output_dir = RankJob("quantize_three").output_dir;
+  const std::vector<RankResult> ranks = RunOn(3, job);
+  for (const RankResult& rank : ranks) {
+    ASSERT_EQ(rank.error, "");
+    for (const std::string of : {"image", "h"}) {
+      for (const char* part : {"@RANGE", "@RANGE_SUM", "@RANGE_COUNT"}) {
+        const Tensor& state = rank.result.scope.Get(of + part);
+        EXPECT_TRUE(BitEqual(state, ranks[0].result.scope.Get(of + part))) << of << part;
+        EXPECT_NEAR(state.Item<float>(), one.scope.Get(of + part).Item<float>(), 1e-3);
+      }
+    }
+    EXPECT_TRUE(BitEqual(rank.result.scope.Get("image@RANGE"), one.scope.Get("image@RANGE")));
+    ExpectSameBits(rank.result.scope, ranks[0].result.scope, one.main);
+  }
+  EXPECT_NEAR(ranks[0].result.loss, one.loss, 0.02 * one.loss);
+  ASSERT_FALSE(ranks[0].result.int8_values.empty());
+  EXPECT_NEAR(ranks[0].result.int8_values[0].value, ranks[0].result.loss, 0.01 * one.loss);
+}
+
+TEST(QuantizeJob, LearnedStepsOfSeveralRanksAreRefused) {
+  JobConfig job = RankJob("quantize_learned");
+  job.quantize = QuantizeConfig{{}, 3, 0};
+  job.quantize->options.learned_step = true;
+  for (const RankResult& rank : RunOn(2, job))
+    ExpectContains(rank.error, "learned steps are trained on one rank");
 }
 
 TEST(QuantizeJob, Refused) {

@@ -61,13 +61,13 @@ void CheckQuantize(const JobConfig& config, PreparedJob& job) {
   job.warnings.push_back("warning: " + what + ": no step trains with rounding");
 }
 
-// Makes the ranges of activations equal on all ranks.
+// The ranks agree on moving averages of ranges. The steps that begin with ranges would differ.
 void RequireOneRank(const JobConfig& config, const Ranks& ranks) {
-  if (!config.quantize || !ranks.several()) return;
+  if (!config.quantize || !config.quantize->options.learned_step || !ranks.several()) return;
   ThrowInvalid(fmt::format(
-      "{}: training with quantisation runs on one rank: ranges of activations would differ between "
-      "ranks; leave quantize out, or train on one rank",
-      config.Place("quantize")));
+      "{}: learned steps are trained on one rank: their first values come from the ranges that a "
+      "rank observes; leave learned_step out, or train on one rank",
+      config.Place("quantize.learned_step")));
 }
 
 void PrepareStepAndTests(const JobConfig& config, const TrainOptions& options,

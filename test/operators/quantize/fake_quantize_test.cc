@@ -150,6 +150,23 @@ TEST(FakeQuantizeMovingAverage, InTestTheScaleIsGiven) {
       .Expect("OutState", {1}, {1});
 }
 
+// The largest value of all ranks, which X need not have: accum = 1.5 + 6.
+TEST(FakeQuantizeMovingAverage, TheLargestOfAllRanks) {
+  for (const std::string type :
+       {"fake_quantize_moving_average_abs_max", "fake_quantize_dequantize_moving_average_abs_max",
+        "moving_average_abs_max_scale"}) {
+    MovingAverage(type)
+        .Input("Largest", {1}, {6})
+        .Expect("OutScale", {1}, {7.5 / 1.5})
+        .Expect("OutAccum", {1}, {7.5})
+        .Expect("OutState", {1}, {1.5});
+    MovingAverage(type)
+        .Attr("is_test", true)
+        .Input("Largest", {1}, {6})
+        .Expect("OutAccum", {1}, {3});
+  }
+}
+
 // An empty batch would lower the average, and a sum beyond float32 would stay infinite.
 TEST(FakeQuantizeMovingAverage, WhatDoesNotCount) {
   for (const std::string type :
