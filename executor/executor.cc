@@ -1,6 +1,7 @@
 #include <coracle/executor/activation.h>
 #include <coracle/executor/compiled_program.h>
 #include <coracle/executor/executor.h>
+#include <coracle/framework/base/memory_errors.h>
 #include <coracle/framework/base/subnormals.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/tensor/string_arena.h>
@@ -44,9 +45,13 @@ struct PreparedProgram::Impl {
                                  const std::vector<std::string>& fetches, const Executor& executor,
                                  const std::shared_ptr<ShapeWarningLog>& warning_log,
                                  const CompiledProgram::FrozenFrom& parameters) {
-    return PreparedProgram(std::make_unique<Impl>(std::make_shared<const CompiledProgram>(
-        program, feeds, fetches, executor.options(), executor.ops(), parameters, PassObserver(),
-        warning_log)));
+    return TranslateMemoryErrors(
+        [&] {
+          return PreparedProgram(std::make_unique<Impl>(std::make_shared<const CompiledProgram>(
+              program, feeds, fetches, executor.options(), executor.ops(), parameters,
+              PassObserver(), warning_log)));
+        },
+        [] { return "the compilation of a program"; });
   }
 
   // Decides whether a trace records the ops of the next run.
@@ -103,8 +108,8 @@ struct PreparedProgram::Impl {
     state.scope = &scope;
     if (!state.limits || outer != ResourceLimits::Current()) {
       root.reset();
-      outer = ResourceLimits::Current();
       state.limits = std::make_shared<ResourceLimits>(compiled->limits());
+      outer = ResourceLimits::Current();
     }
     const ScopedRun scoped(state.limits);
     const ScopedSubnormals subnormals(compiled->options().flush_subnormals &&
@@ -136,7 +141,9 @@ PreparedProgram& PreparedProgram::operator=(PreparedProgram&&) noexcept = defaul
 PreparedProgram::~PreparedProgram() = default;
 
 const std::vector<Tensor>& PreparedProgram::Run(Scope& scope, std::span<const Tensor> feeds) {
-  return Held(impl_).Run(scope, feeds);
+  return TranslateMemoryErrors(
+      [&]() -> const std::vector<Tensor>& { return Held(impl_).Run(scope, feeds); },
+      [] { return "a run of a program"; });
 }
 
 void PreparedProgram::SetCommunicator(std::shared_ptr<Communicator> communicator) {

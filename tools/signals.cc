@@ -26,6 +26,7 @@ void HandleSignal(int signal) {
 
 void HandleSignals() {
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of its write
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) HandleSignal(signal);
 }
 

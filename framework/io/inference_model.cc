@@ -2,6 +2,7 @@
 
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/file_pieces.h>
+#include <coracle/framework/base/memory_errors.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/internal/combined.h>
 #include <coracle/framework/io/model_bytes.h>
@@ -220,13 +221,16 @@ void SaveInferenceModel(const std::string& path, const std::vector<std::string>&
 }
 
 InferenceModel LoadInferenceModel(const std::string& given, Scope& scope) {
-  const std::string path = JsonModel(given);
-  if (const ModelReader reader = ReaderFor(path)) return reader(path, scope);
-  ModelFiles files = FindModel(path);
-  InferenceModel model = ModelOf(ReadProgram(files.program));
-  if (!PersistableNames(model.program).empty())
-    LoadParameters(model.program, files.parameters, scope);
-  return model;
+  const auto load = [&] {
+    const std::string path = JsonModel(given);
+    if (const ModelReader reader = ReaderFor(path)) return reader(path, scope);
+    ModelFiles files = FindModel(path);
+    InferenceModel model = ModelOf(ReadProgram(files.program));
+    if (!PersistableNames(model.program).empty())
+      LoadParameters(model.program, files.parameters, scope);
+    return model;
+  };
+  return TranslateMemoryErrors(load, [&] { return "the model " + Quote(given, 300); });
 }
 
 InferenceModel internal::ParseInferenceModel(std::string_view program, std::string_view parameters,

@@ -1,3 +1,5 @@
+#include <coracle/framework/base/memory_errors.h>
+#include <coracle/framework/base/text.h>
 #include <coracle/framework/base/trace.h>
 #include <coracle/train/log/format.h>
 #include <coracle/train/run/evaluation/run_tests.h>
@@ -147,10 +149,8 @@ bool SaveDue(const JobConfig& config, const PreparedJob& job, const TrainState& 
   return requested || due || state.result.stopped || (end && config.snapshot_after_train);
 }
 
-}  // namespace
-
-TrainResult RunJob(const JobConfig& config, const TrainOptions& options,
-                   const TrainCallbacks& callbacks) {
+TrainResult Train(const JobConfig& config, const TrainOptions& options,
+                  const TrainCallbacks& callbacks) {
   const Clock::time_point began = Clock::now();
   PreparedJob job = Prepare(config, options, callbacks);
   TrainState state = StartOrResume(config, options, job);
@@ -164,6 +164,14 @@ TrainResult RunJob(const JobConfig& config, const TrainOptions& options,
   }
   if (!state.result.stopped) EvaluateMissing(config, job, state);
   return Finish(config, options, job, state);
+}
+
+}  // namespace
+
+TrainResult RunJob(const JobConfig& config, const TrainOptions& options,
+                   const TrainCallbacks& callbacks) {
+  return TranslateMemoryErrors([&] { return Train(config, options, callbacks); },
+                               [&] { return "the job " + Quote(config.name); });
 }
 
 }  // namespace coracle
