@@ -46,6 +46,9 @@ coracle_library(coracle coracle coracle_proto coracle_base coracle_tensor coracl
   coracle_inspect coracle_quantize)
 add_library(coracle::coracle ALIAS coracle)
 target_link_libraries(coracle PUBLIC coracle_headers)
+if(CORACLE_OPS_FROM)
+  target_link_options(coracle INTERFACE LINKER:--gc-sections)
+endif()
 target_link_libraries(coracle PRIVATE hwy::hwy OpenMP::OpenMP_CXX ${CMAKE_DL_LIBS}
   $<$<BOOL:${CORACLE_ONEDNN}>:DNNL::dnnl>)
 

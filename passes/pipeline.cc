@@ -1,6 +1,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/base/trace.h>
 #include <coracle/framework/ir/origin.h>
+#include <coracle/framework/op/check/refused_ops.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/passes/passes.h>
 #include <fmt/format.h>
@@ -46,6 +47,9 @@ bool IsReadOfFeed(const VerifyProblem& problem, const PassContext& context) {
 // The first defect of the program; "" if it is sound.
 std::string Defect(const ProgramDesc& program, const PassContext& context) {
   for (const VerifyProblem& problem : Verify(program, context.ops)) {
+    // It may be one that the compiler adds on this machine.
+    if (problem.rule == "unknown_op" && IsLeftOutOp(problem.op_type))
+      throw Error(ErrorCode::kUnimplemented, "a pass makes an op: " + problem.message);
     if (problem.severity != VerifyProblem::Severity::kNote && !IsReadOfFeed(problem, context))
       return problem.ToString();
   }

@@ -51,6 +51,7 @@ std::string FormatOf(const PredictorCore& core, const std::string& path,
   if (!format.empty()) return format;
   if (path.ends_with(".jsonl") || path.ends_with(".ndjson")) return "jsonl";
   if (path.ends_with(".txt") && core.config().text) return "text";
+  if (!core.config().arrays.empty()) return "npz";
   if (core.config().picture && (IsDirectory(path) || IsPictureName(path))) return "pictures";
   return "csv";
 }
@@ -58,7 +59,7 @@ std::string FormatOf(const PredictorCore& core, const std::string& path,
 }  // namespace
 
 RawRows OpenRawRows(const PredictorCore& core, const std::string& path, const std::string& format,
-                    const std::vector<std::string>& columns) {
+                    const std::vector<std::string>& columns, uint64_t decode_bytes) {
   RawRows rows;
   rows.format = FormatOf(core, path, format);
   if (core.config().picture.has_value() != (rows.format == "pictures")) {
@@ -71,7 +72,18 @@ RawRows OpenRawRows(const PredictorCore& core, const std::string& path, const st
   if (rows.format == "pictures") {
     if (!columns.empty()) throw UsageError("--columns: pictures have no columns");
     rows.source = MakePictureRows(
-        core, IsDirectory(path) ? PicturesIn(path) : std::vector<std::string>{path});
+        core, IsDirectory(path) ? PicturesIn(path) : std::vector<std::string>{path}, decode_bytes);
+    return rows;
+  }
+  if (core.config().arrays.empty() == (rows.format == "npz")) {
+    throw UsageError(rows.format == "npz"
+                         ? "the model does not read arrays: ROWS has cells, as csv or jsonl"
+                         : "the model reads arrays: ROWS is an .npz file");
+  }
+  if (rows.format == "npz") {
+    if (!columns.empty()) throw UsageError("--columns: the rows of arrays have no cells");
+    if (path == "-") throw UsageError("arrays are not read from standard input: ROWS is a file");
+    rows.source = MakeArrayRows(core, path);
     return rows;
   }
   const auto file = std::make_shared<InputFile>(path);

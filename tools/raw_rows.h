@@ -9,16 +9,23 @@
 
 namespace coracle::tools {
 
+// The doc of --decode_mb.
+inline constexpr const char* kDecodeDoc =
+    "the most memory that decoding one picture may take, in MiB; only interlaced PNG and "
+    "progressive JPEG files need more than their resized picture";
+
 struct RawRows {
   std::unique_ptr<RowSource> source;
-  std::string format;  // "csv", "jsonl", "text" or "pictures"
+  std::string format;  // "csv", "jsonl", "text", "npz" or "pictures"
   bool waits = false;  // rows come from a pipe or a terminal
 };
 
 // `path` is a file, a directory of pictures, or "-" for standard input. `format` is "csv", "jsonl",
-// "text", or "" to tell by the name; `columns` are the columns to keep. Throws UsageError if the
-// model does not read rows of that kind. `core` must outlive the result.
+// "text", "npz", or "" to choose by the name; `columns` are the columns to keep. Throws UsageError
+// if the model does not read rows of that kind. `core` must outlive the result. Decoding a picture
+// takes at most `decode_bytes`.
 RawRows OpenRawRows(const PredictorCore& core, const std::string& path, const std::string& format,
-                    const std::vector<std::string>& columns);
+                    const std::vector<std::string>& columns,
+                    uint64_t decode_bytes = kMostPictureBytes);
 
 }  // namespace coracle::tools

@@ -3,6 +3,8 @@
 #include <coracle/tools/report_rows.h>
 #include <coracle/train/log/format.h>
 #include <coracle/train/run/evaluation/saved_evaluation.h>
+#include <coracle/train/run/label_unit.h>
+#include <coracle/train/run/predict/output_meaning.h>
 #include <coracle/train/run/predict/predictor_core.h>
 #include <fmt/format.h>
 
@@ -18,8 +20,8 @@ constexpr int64_t kMostCells = 16;  // values of a row that are shown
 
 // The meaning of the model's first output: as described next to the model, else by its shape.
 OutputMeaning MeaningOfModel(const std::string& file, const InferenceModel& model,
-                             const std::vector<std::string>& carried, bool integer_labels,
-                             QualityReport* report) {
+                             const std::vector<std::string>& carried, const JobConfig& job,
+                             bool integer_labels, QualityReport* report) {
   std::string source;
   const std::string text = FindPreprocess(file, &source);
   if (!text.empty()) {
@@ -31,10 +33,13 @@ OutputMeaning MeaningOfModel(const std::string& file, const InferenceModel& mode
     if (std::find(carried.begin(), carried.end(), name) != carried.end()) continue;
     const VarDesc& var = *model.program.Root().FindVar(name);
     const Shape& shape = var.shape();
-    const bool scores = shape.rank() == 2 && shape[1] != 1 && integer_labels;
+    const bool several = shape.rank() == 2 && shape[1] != 1 && integer_labels;
+    const bool scores = several && HoldsScores(model.program, name, job);
     meaning.var = name;
-    meaning.kind = scores ? OutputKind::kClasses : OutputKind::kNumber;
-    if (!scores) {
+    meaning.kind = scores    ? OutputKind::kClasses
+                   : several ? OutputKind::kValues
+                             : OutputKind::kNumber;
+    if (!several) {
       report->notes.emplace_back(
           "nothing describes the output: it is compared with the labels as they are");
     }
@@ -42,20 +47,6 @@ OutputMeaning MeaningOfModel(const std::string& file, const InferenceModel& mode
   }
   ThrowInvalid(Quote(file, 300) + " has no output");
 }
-
-// Undoes the scaling of real labels in csv data.
-struct LabelScale {
-  double mean = 0, scale = 1;
-  LabelScale(const JobConfig& job, const DataSource& data) {
-    const auto fitted = data.fitted();
-    const auto* given = std::get_if<CsvOptions>(&job.train.source);
-    const CsvOptions* csv = fitted && fitted->csv ? &*fitted->csv : given;
-    if (!csv || csv->label_kind != CsvLabel::kReal) return;
-    mean = static_cast<double>(csv->label_mean);
-    scale = static_cast<double>(csv->label_scale);
-  }
-  double Undone(double label) const { return label / scale + mean; }
-};
 
 // The pixels of an image column, stretched to bytes.
 Tensor PictureOf(const Tensor& image) {
@@ -126,7 +117,7 @@ class TestSetReport {
       row.place = data.Place(first + r);
       const double truth = wanted.data<double>()[r];
       if (answer.number) {
-        collector_->AddNumber(*answer.number, scale_->Undone(truth), std::move(row));
+        collector_->AddNumber(*answer.number, scale_.Undone(truth), std::move(row));
         continue;
       }
       const Tensor scores = answer.values.Cast(DType::kFloat64);
@@ -143,7 +134,7 @@ class TestSetReport {
     const bool real = IsFloating(labels.dtype());
     CheckReportedOutput(meaning_, real);
     collector_.emplace(meaning_, real, request_.worst);
-    scale_.emplace(job_, data);
+    scale_ = LabelScaleOf(job_, data);
     columns_ = data.columns();
     for (const DataColumn& column : columns_)
       if (IsShown(column)) report_->columns.push_back(column.name);
@@ -167,7 +158,7 @@ class TestSetReport {
   OutputMeaning meaning_;
   QualityReport* report_;
   std::optional<ReportCollector> collector_;
-  std::optional<LabelScale> scale_;
+  LabelScale scale_;
   std::vector<DataColumn> columns_;
 };
 
@@ -186,7 +177,8 @@ QualityReport ReportOnTestSet(const ReportRequest& request) {
   const DataSourcePtr data = OpenTestSet(job, set);
   const int label = LabelColumnOf(*data, job);
   const bool integers = label >= 0 && IsInteger(data->columns()[static_cast<size_t>(label)].dtype);
-  const OutputMeaning meaning = MeaningOfModel(file, model, carried, integers, &report);
+  OutputMeaning meaning = MeaningOfModel(file, model, carried, job, integers, &report);
+  if (request.scores) meaning.kind = OutputKind::kClasses;
   report.model = request.model;
   report.data = fmt::format("{} of {}", set.name, request.job);
   report.output = meaning.var;

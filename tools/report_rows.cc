@@ -4,6 +4,7 @@
 #include <coracle/tools/command.h>
 #include <coracle/tools/raw_rows.h>
 #include <coracle/tools/report_rows.h>
+#include <coracle/train/data/csv_columns.h>
 #include <coracle/train/data/picture.h>
 #include <coracle/train/log/format.h>
 #include <fmt/format.h>
@@ -20,36 +21,47 @@ namespace fs = std::filesystem;
 
 constexpr size_t kBatchRows = 64;
 constexpr size_t kMostPoints = 2000;
-constexpr uint64_t kMostPictureBytes = uint64_t{1} << 28;
+constexpr uint64_t kMaxPictureFile = uint64_t{1} << 28;
+constexpr int64_t kMostPictureSide = 512;  // of a shown picture
+
+[[noreturn]] void Fail(const SourceRow& row, const std::string& what) {
+  ThrowInvalid(row.place + ": " + what);
+}
+
+// Adds the place of the row to errors about its label.
+template <class F>
+auto AtRow(const SourceRow& row, F read) {
+  try {
+    return read();
+  } catch (const Error& e) {
+    throw Error(e.code(), row.place + ": the " + e.message());
+  }
+}
 
 // The label of a row in words.
 struct LabelReader {
   std::vector<std::string> classes = {};  // empty: labels are numbers of classes
   bool real = false;
 
-  [[noreturn]] static void Fail(const SourceRow& row, const std::string& what) {
-    ThrowInvalid(row.place + ": " + what);
-  }
   int64_t Class(const SourceRow& row, const std::string& label) const {
     const auto found = std::find(classes.begin(), classes.end(), label);
     if (found != classes.end()) return found - classes.begin();
     int64_t number = 0;
-    if (!NamesAreNumbers() && ParseInt64(label, &number)) return number;
+    if (!NamesAreNumbers() && ParseWholeNumber(label, &number)) return number;
     if (classes.empty())
       Fail(row, fmt::format("the label {} is not the number of a class", Quote(label, 40)));
-    Fail(row, fmt::format("the label {} is not one of the classes{}", Quote(label, 40),
-                          DidYouMean(label, classes)));
+    return AtRow(row, [&] { return ClassOfLabel(classes, label); });
   }
+  static double Number(const SourceRow& row, const std::string& label) {
+    return AtRow(row, [&] { return NumberOfLabel(label); });
+  }
+
   // Whether a class is called by a number, such as the digits 3 and 8: then a number is a name.
   bool NamesAreNumbers() const {
     int64_t ignored = 0;
-    return std::any_of(classes.begin(), classes.end(),
-                       [&ignored](const std::string& name) { return ParseInt64(name, &ignored); });
-  }
-  static double Number(const SourceRow& row, const std::string& label) {
-    double number = 0;
-    if (ParseDouble(label, &number) && std::isfinite(number)) return number;
-    Fail(row, fmt::format("the label {} is not a finite number", Quote(label, 40)));
+    return std::any_of(classes.begin(), classes.end(), [&ignored](const std::string& name) {
+      return ParseWholeNumber(name, &ignored);
+    });
   }
 };
 
@@ -77,10 +89,13 @@ std::vector<std::string> PicturesOfFolders(const std::string& directory) {
 }
 
 // A picture to show, or an empty tensor for one with other channels.
-Tensor ShownPicture(const std::string& file) {
-  const std::string bytes = ReadFile(file, kMostPictureBytes);
+Tensor ShownPicture(const std::string& file, uint64_t decode_bytes) {
+  const std::string bytes = ReadFile(file, kMaxPictureFile);
+  PictureForm form;
+  form.most_side = kMostPictureSide;
+  form.most_bytes = decode_bytes;
   Tensor picture =
-      bytes.starts_with("\x93NUMPY") ? ParseNpy(bytes, file) : DecodePicture(bytes, file, 0);
+      bytes.starts_with("\x93NUMPY") ? ParseNpy(bytes, file) : DecodePicture(bytes, file, form);
   if (picture.shape().rank() == 2)
     picture = picture.Reshaped({1, picture.shape()[0], picture.shape()[1]});
   const int64_t channels = picture.shape()[0];
@@ -98,14 +113,19 @@ class LabelledRows {
         throw UsageError(
             "the model reads pictures: --data is a directory with a folder for each "
             "class");
-      source_.source = MakePictureRows(core, PicturesOfFolders(request.data));
+      source_.source = MakePictureRows(core, PicturesOfFolders(request.data), request.decode_bytes);
       return;
     }
     std::vector<std::string> keep = core.columns();
     if (named_) keep.push_back(request.label);
     source_ = OpenRawRows(core, request.data, "", keep);
-    if (!named_ && source_.format != "csv")
-      throw UsageError("--label=COLUMN: " + source_.format + " rows need the name of the label");
+    if (source_.format == "text" || source_.format == "npz")
+      throw UsageError("--data: " + source_.format + " rows have no labels; give " +
+                       (source_.format == "text" ? "csv or jsonl rows with a label in each"
+                                                 : "--job=JOB.pbtxt, whose test set has labels"));
+    if (!named_ && core.LabelColumn().empty())
+      throw UsageError(
+          "--label=COLUMN: the description of the model names no label; name its column");
   }
 
   bool Next(SourceRow* row) {
@@ -176,8 +196,12 @@ void CheckReportedOutput(const OutputMeaning& output, bool real_labels) {
   if (scores || output.kind == OutputKind::kNumber) return;
   ThrowInvalid(
       fmt::format("the labels cannot be compared with the output {}: it must be a score "
-                  "for each class, or one number",
-                  Quote(output.var)));
+                  "for each class, or one number{}",
+                  Quote(output.var),
+                  output.kind == OutputKind::kValues && !real_labels
+                      ? "; if it holds scores, although no softmax, loss or metric says so, give "
+                        "--scores, or kind: CLASSES in the model's preprocess.pbtxt"
+                      : ""));
 }
 
 std::string ReportCollector::ClassName(int64_t index) const {
@@ -289,6 +313,7 @@ QualityReport ReportOnRows(const ReportRequest& request) {
   const PredictorCore& core = predictor.core();
   const LabelReader reader = ReaderOf(core);
   OutputMeaning output = core.outputs().at(0);
+  if (request.scores) output.kind = OutputKind::kClasses;
   CheckReportedOutput(output, reader.real);
   output.classes = reader.classes;
   QualityReport report;
@@ -307,7 +332,8 @@ QualityReport ReportOnRows(const ReportRequest& request) {
   AddAnswers(core, reader, &rows, &collector);
   collector.Finish(request.top, &report);
   if (source.pictures())
-    for (ReportedRow& shown : report.worst) shown.picture = ShownPicture(shown.place);
+    for (ReportedRow& shown : report.worst)
+      shown.picture = ShownPicture(shown.place, request.decode_bytes);
   return report;
 }
 

@@ -2,6 +2,7 @@
 // `coracle report`: runs a model on labelled rows, and measures its answers.
 
 #include <coracle/executor/executor.h>
+#include <coracle/train/data/picture.h>
 #include <coracle/train/job/preprocess.h>
 #include <coracle/train/log/quality_report.h>
 
@@ -20,6 +21,8 @@ struct ReportRequest {
   std::string label = {};  // the column of the label; "": that of the training data
   int64_t top = 5;         // k of the top-k accuracy, at most the number of classes
   int64_t worst = 10;      // number of rows to show
+  bool scores = false;     // the first output holds a score for each class, whatever describes it
+  uint64_t decode_bytes = kMostPictureBytes;  // the most memory for decoding a picture
   CompileOptions compile = {};
 };
 

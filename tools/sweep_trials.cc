@@ -34,16 +34,20 @@ std::vector<TrialSettings> ReadTrials(const JsonReader& json) {
   return trials;
 }
 
-std::optional<double> ValueOf(const RunSummary& summary, const std::string& metric) {
-  for (const NamedValue& value : summary.values)
-    if (value.name == metric) return value.value;
+// The last value of the metric, or the best one.
+std::optional<double> ValueOf(const RunSummary& summary, const SweepOptions& options) {
+  const std::vector<NamedValue>& values = !options.best      ? summary.values
+                                          : options.maximize ? summary.largest
+                                                             : summary.smallest;
+  for (const NamedValue& value : values)
+    if (value.name == options.metric) return value.value;
   return std::nullopt;
 }
 
 void ReadState(const SweepOptions& options, Trial* trial) {
   const std::string log = (fs::path(trial->directory) / "log.jsonl").string();
   trial->summary = FileExists(log) ? ReadRunSummary(log) : RunSummary();
-  trial->value = ValueOf(trial->summary, options.metric);
+  trial->value = ValueOf(trial->summary, options);
 }
 
 bool HasSnapshots(const Trial& trial) {

@@ -21,6 +21,7 @@ struct SweepOptions {
   int32_t halving = 0;                  // see RunHalving; 0: every trial runs to its end
   std::string metric = {};              // "test/loss"
   bool maximize = false;
+  bool best = false;  // compares the best evaluations of the runs, not the last ones
 };
 
 struct Trial {

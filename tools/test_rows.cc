@@ -1,6 +1,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/tools/raw_rows.h>
 #include <coracle/tools/test_rows.h>
+#include <coracle/train/data/csv_columns.h>
 #include <coracle/train/log/format.h>
 #include <fmt/format.h>
 
@@ -43,26 +44,22 @@ class Errors {
  private:
   double IsRight(const SourceRow& row, const RowAnswer& answer) const {
     if (answer.text == "nan" && std::isnan(answer.classes.back().score)) return 0;
-    if (csv_.label_kind == CsvLabel::kClass) {
-      const auto& classes = csv_.classes;
-      const auto found = std::find(classes.begin(), classes.end(), *row.label);
-      if (found == classes.end()) {
-        FailAt(row, fmt::format("the label {} is not one of the classes{}", Quote(*row.label, 40),
-                                DidYouMean(*row.label, classes)));
-      }
-      return answer.classes[0].index == found - classes.begin() ? 1 : 0;
+    const bool named = csv_.label_kind == CsvLabel::kClass;
+    const std::vector<std::string> numbers;
+    try {
+      const int64_t label = ClassOfLabel(named ? csv_.classes : numbers, *row.label);
+      return answer.classes[0].index == label ? 1 : 0;
+    } catch (const Error& e) {
+      FailAt(row, "the " + e.message());
     }
-    int64_t label = 0;
-    if (!ParseInt64(*row.label, &label))
-      FailAt(row, fmt::format("the label {} is not an integer", Quote(*row.label, 40)));
-    return answer.classes[0].index == label ? 1 : 0;
   }
 
   double Distance(const SourceRow& row, const RowAnswer& answer) const {
-    double label = 0;
-    if (!ParseDouble(*row.label, &label) || !std::isfinite(label))
-      FailAt(row, fmt::format("the label {} is not a finite number", Quote(*row.label, 40)));
-    return std::abs(*answer.number - label);
+    try {
+      return std::abs(*answer.number - NumberOfLabel(*row.label));
+    } catch (const Error& e) {
+      FailAt(row, "the " + e.message());
+    }
   }
 
   const RawCsv& csv_;

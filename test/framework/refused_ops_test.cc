@@ -39,6 +39,26 @@ TEST(RefusedOps, AreNamedWhereverAnOpIsSought) {
   EXPECT_EQ(DescribeMissingOp("clipp"), "unknown op type 'clipp'");
 }
 
+// A build of a few ops says which option left the others out.
+TEST(RefusedOps, LeftOutOpsNameTheOption) {
+  static constexpr std::string_view kLeftOut[] = {"conv3d", "lstm_of_a_slim_build"};
+  SetLeftOutOps(kLeftOut);
+  EXPECT_TRUE(IsLeftOutOp("conv3d"));
+  EXPECT_FALSE(IsLeftOutOp("relu"));
+  const std::string message = DescribeMissingOp("lstm_of_a_slim_build");
+  EXPECT_TRUE(message.starts_with("op type 'lstm_of_a_slim_build' is left out of this build"))
+      << message;
+  EXPECT_NE(message.find("CORACLE_OPS_FROM"), std::string::npos) << message;
+  ProgramDesc program;
+  program.Root().AppendOp("lstm_of_a_slim_build", {}, {});
+  const std::vector<VerifyProblem> problems = Verify(program, DefaultOps());
+  ASSERT_EQ(problems.size(), 1u);
+  EXPECT_EQ(problems[0].message, message);
+  EXPECT_EQ(DescribeMissingOp("send").find("left out"), std::string::npos);
+  SetLeftOutOps({});
+  EXPECT_FALSE(IsLeftOutOp("conv3d"));
+}
+
 // One of a program's own is an op as any other.
 TEST(RefusedOps, MayBeRegistered) {
   OpRegistry ops;

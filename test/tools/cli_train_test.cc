@@ -223,6 +223,24 @@ TEST_F(Cli, SweepAndRuns) {
       "--set='optimizer.sgd.learning_rate=log(1e-5..1)' --trials=4 --halving=2 --out=halved > o; "
       "grep -c '^trial [1-4]: step 8' o; grep -c 'step [24],' o; true",
       0, {"1\n0\n"});
+  // The best evaluation decides if the job keeps its best, or if a flag says so.
+  Expect(
+      "sed -i 's/^    optimizer/    best { } optimizer/' job.pbtxt && "
+      "coracle sweep job.pbtxt --set=optimizer.sgd.learning_rate=0.001,0.1 --out=kept",
+      0, {"trial  best test/loss"});
+  const std::string early =
+      "{\"type\":\"test\",\"set\":\"test\",\"step\":4,\"rows\":1,"
+      "\"values\":{\"loss\":0.0125},\"time\":1}";
+  Expect("sed -i '2i " + early +
+             "' kept/trial_001/log.jsonl && coracle sweep job.pbtxt "
+             "--set=optimizer.sgd.learning_rate=0.001,0.1 --out=kept | grep -A1 '^trial'",
+         0, {"    1          0.0125"});
+  Expect(
+      "coracle sweep job.pbtxt --set=optimizer.sgd.learning_rate=0.001,0.1 --out=kept "
+      "--compare=last | grep -A1 '^trial'",
+      0, {"trial       test/loss", "\n    2  "});
+  Expect("coracle sweep job.pbtxt --set=epochs=1 --metric=train/loss --compare=best --out=t", 2,
+         {"--compare=best is of evaluations"});
   Expect("coracle sweep job.pbtxt", 2, {"needs --set=FIELD=VALUES, at least once"});
   Expect("coracle sweep job.pbtxt --set=batch_size=1..9", 2, {"a range needs --trials=N"});
   // Trials of the old text would pass for trials of the new one.

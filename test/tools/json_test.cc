@@ -168,8 +168,8 @@ TEST_F(JsonPage, EverySectionHasItsTest) {
   std::set<std::string> names;
   for (const auto& kind : kinds_) names.insert(kind.first);
   for (const char* name :
-       {"program", "summary", "check", "quantization", "ops", "op", "program_ops", "snapshot",
-        "diff", "compare", "bench", "passes", "layers", "report"})
+       {"program", "summary", "check", "quantization", "ops", "op", "program_ops", "needed_ops",
+        "snapshot", "diff", "compare", "bench", "passes", "layers", "report"})
     EXPECT_EQ(names.count(std::string("coracle.") + name), 1u) << name;
 }
 
@@ -297,6 +297,7 @@ TEST_F(JsonPage, Ops) {
   WriteProgram(program, Path("send.pb"));
   ExpectFields("program_ops",
                {Get("coracle ops model.pbtxt --json"), Get("coracle ops send.pb --json")});
+  ExpectFields("needed_ops", {Get("coracle ops --needed model.pbtxt --json")});
 }
 
 TEST_F(JsonPage, Diff) {

@@ -3,6 +3,7 @@
 #include <coracle/coracle.h>
 #include <coracle/test/tools/cli.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -59,6 +60,42 @@ TEST_F(OpsCommand, TellsWhatAProgramNeeds) {
   }
   Expect("coracle ops model.pbtxt", 0, {"0 cannot run, 0 without a gradient"});
   Expect("coracle ops no/such/file.pb", 1, {"no/such/file.pb"});
+}
+
+std::set<std::string> TextsOf(const Json& list) { return list.get<std::set<std::string>>(); }
+
+// What a build for a program has: its ops, their gradients, and the files of both.
+TEST_F(OpsCommand, NeededOpsOfAProgram) {
+  WriteFileAtomic(Path("net.pbtxt"),
+                  "data { name: 'x' shape: [-1, 3] } "
+                  "layer { fc { input: 'x' size: 2 act: 'tanh' output: 'h' } } "
+                  "layer { softmax { input: 'h' output: 'y' } }");
+  const Result result = Shell("cd " + dir_ + " && coracle ops --needed net.pbtxt --json");
+  ASSERT_EQ(result.code, 0) << result.text;
+  const Json json = Json::parse(result.text);
+  const std::set<std::string> needed = TextsOf(json["ops"]), left = TextsOf(json["left_out"]);
+  for (const char* type : {"mul", "mul_grad", "tanh", "tanh_grad", "softmax", "softmax_grad",
+                           "elementwise_add", "elementwise_add_grad", "feed", "fetch"})
+    EXPECT_EQ(needed.count(type), 1u) << type;
+  for (const char* type : {"conv2d", "conv2d_grad", "lstm", "yolo_box", "while"})
+    EXPECT_EQ(left.count(type), 1u) << type;
+  std::set<std::string> all = left;
+  for (const Json& file : json["files"]) {
+    std::set<std::string> of_file = TextsOf(file["ops"]);
+    EXPECT_TRUE(std::any_of(of_file.begin(), of_file.end(), [&](const std::string& type) {
+      return needed.count(type) > 0;
+    })) << file;
+    all.merge(of_file);
+    EXPECT_TRUE(of_file.empty()) << file;
+  }
+  const std::vector<std::string> known = DefaultOps().Types();
+  EXPECT_EQ(all, std::set<std::string>(known.begin(), known.end()));
+  EXPECT_TRUE(std::includes(all.begin(), all.end(), needed.begin(), needed.end()));
+  // As lines; of several programs; an unknown op is an error, and what has no gradient is noted.
+  Expect("coracle ops --needed net.pbtxt model.pbtxt", 0, {"\nmean\n", "\nmul\n", "\ntanh\n"});
+  WriteMixed();
+  Expect("coracle ops --needed mixed.pb", 1, {"op type 'send' is refused"});
+  Expect("coracle ops --needed", 2, {"one or more PROGRAMs with --needed"});
 }
 
 // A net of a quantized product, and softmax of its quantized result.

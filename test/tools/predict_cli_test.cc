@@ -196,6 +196,35 @@ TEST_F(PredictCli, AnEmptyAnswerIsALine) {
   EXPECT_NE(answers.find("\n\"\"\n"), std::string::npos) << answers;
 }
 
+TEST_F(PredictCli, ASkippedCellOfManyLinesHasNoRows) {
+  // A quoted cell above the limit of 64 MiB, whose lines look like rows.
+  Expect(
+      "(printf 'age,city,rooms\\n41,Oslo,3\\n1,\"'; yes '5,Rome,2' | head -c 70000000; "
+      "printf '\",9\\n,Rome,2\\n') > large.csv && "
+      "coracle predict town large.csv --bad_rows=skip --out=got.npz",
+      0, {"left out: large.csv:3:1: the row has more than 64.0 MiB", "1 of 3 rows"});
+  ExpectWanted("got.npz");
+}
+
+TEST_F(PredictCli, Arrays) {
+  WriteFileAtomic(Path("arrays.pbtxt"), R"(
+name: "a" model_text: "data { name: 'x' shape: [-1, 4] } data { name: 'y' shape: [-1, 1] } "
+  "layer { fc { input: 'x' size: 1 output: 'z' } } "
+  "layer { square_error_cost { input: 'z' label: 'y' output: 'c' } } layer { mean { input: 'c' output: 'loss' } }"
+train { npz { file: "t.npz" } } optimizer { sgd { learning_rate: 0.001 } } batch_size: 2 epochs: 1
+deploy { input: "x" output: "z" } output_dir: "a")");
+  const Tensor x = Tensor::Of<float>({2, 4}, {1, 2, 3, 4, 5, 6, 7, 8});
+  WriteNpz({{"x", x}, {"y", Tensor::Of<float>({2, 1}, {1, 0})}}, Path("t.npz"));
+  Expect("coracle train arrays.pbtxt", 0, {"inference model"});
+  WriteNpz({{"x", x}}, Path("rows.npz"));
+  Expect("coracle run a/model.pdmodel --feed=rows.npz --fetch=z --out=want.npz", 0, {});
+  want_ = ReadNpz(Path("want.npz"))[0].second;
+  Output("coracle predict a rows.npz --out=got.npz");
+  ExpectWanted("got.npz");
+  Expect("coracle predict a town.csv --format=csv", 2, {"the model reads arrays: ROWS is an .npz"});
+  Expect("coracle report a --data=rows.npz", 2, {"--data: npz rows have no labels"});
+}
+
 TEST_F(PredictCli, Pictures) {
   WriteFileAtomic(Path("digits.pbtxt"), R"(
 name: "d" model_text: "data { name: 'image' shape: [-1, 1, 28, 28] } data { name: 'label' shape: [-1, 1] dtype: INT64 } "
@@ -223,6 +252,7 @@ deploy { input: "image" output: "prob" } output_dir: "d")");
   Expect("coracle predict d pictures", 1, {"pictures/c.png"});
   Expect("coracle predict d pictures --bad_rows=mark", 0, {"1 of 3 rows could not be read"});
   Expect("coracle predict d town.csv", 2, {"reads pictures"});
+  Expect("coracle predict d pictures/b.pgm --decode_mb=0", 2, {"decode_mb"});
 }
 
 }  // namespace coracle::predict_cli_test

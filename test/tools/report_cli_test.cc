@@ -93,6 +93,61 @@ TEST_F(ReportCli, RefusesBadLabels) {
 }
 
 // Where names of classes are numbers, a number is a name and never the place of a class.
+// Training, test and report read the same labels.
+TEST_F(ReportCli, LabelsAreReadAsInTraining) {
+  std::string job = kIris;
+  const std::string classes = "label_kind: CLASS class: [\"a\", \"b\", \"<c>\"]";
+  for (size_t at; (at = job.find(classes)) != job.npos;)
+    job.replace(at, classes.size(), "label_kind: INTEGER");
+  WriteFileAtomic(Path("job.pbtxt"), job);
+  WriteFileAtomic(Path("rows.csv"), "p,kind,q\n1,+1,2\n2, 1,1\n0,1.0,3\n1.5,01,1\n3,2,0\n2,0,2\n");
+  Expect("coracle train job.pbtxt", 0, {"final:"});
+  Expect("coracle test iris --data=rows.csv", 0, {"test: rows=6 accuracy="});
+  const JsonReader json = Report("coracle report iris --data=rows.csv");
+  EXPECT_EQ(json.At("scores").At("classes").Items()[1].At("rows").Integer(0), 4);
+  for (const char* command :
+       {"coracle test iris --data=bad.csv", "coracle report iris --data=bad.csv"}) {
+    WriteFileAtomic(Path("bad.csv"), "p,kind,q\n1,1.5,2\n");
+    Expect(command, 1, {"bad.csv:2: the label '1.5' is not"});
+  }
+}
+
+// The description names the label, for rows of JSON too.
+TEST_F(ReportCli, RowsOfJsonHaveTheLabelOfTheJob) {
+  WriteFileAtomic(Path("job.pbtxt"), kIris);
+  WriteFileAtomic(Path("rows.csv"), kRows);
+  Expect("coracle train job.pbtxt", 0, {"final:"});
+  WriteFileAtomic(
+      Path("rows.jsonl"),
+      "{\"p\": 1, \"kind\": \"a\", \"q\": 2}\n{\"p\": 2, \"kind\": \"b\", \"q\": 1}\n"
+      "{\"p\": 0, \"kind\": \"<c>\", \"q\": 3}\n{\"p\": 1.5, \"kind\": \"a\", \"q\": 1}\n"
+      "{\"q\": 0, \"p\": 3, \"kind\": \"b\"}\n");
+  const JsonReader lines = Report("coracle report iris --data=rows.jsonl");
+  const double of_lines = lines.At("scores").At("log_loss").Number();
+  EXPECT_EQ(Report("coracle report iris --data=rows.csv").At("scores").At("log_loss").Number(),
+            of_lines);
+  WriteFileAtomic(Path("rows.jsonl"), "{\"p\": 1, \"q\": 2}\n");
+  Expect("coracle report iris --data=rows.jsonl", 1, {"rows.jsonl:1: the label is missing"});
+}
+
+// Nothing says that features are scores, so they are not taken for scores.
+TEST_F(ReportCli, FeaturesAreRefused) {
+  std::string job = kIris;
+  job.replace(job.find("layer { fc { input: 'x' size: 3 output: 'z' } }"), 47,
+              "layer { fc { input: 'x' size: 3 act: 'tanh' output: 'f' } } "
+              "layer { fc { input: 'f' size: 3 output: 'z' } }");
+  job.replace(job.find("deploy { input: \"x\" output: \"prob\" }"), 36,
+              "deploy { input: \"x\" output: \"f\" }");
+  WriteFileAtomic(Path("job.pbtxt"), job);
+  WriteFileAtomic(Path("rows.csv"), kRows);
+  Expect("coracle train job.pbtxt", 0, {"final:"});
+  Expect("coracle report iris --data=rows.csv", 1,
+         {"the labels cannot be compared with the output 'f'", "give --scores, or kind: CLASSES"});
+  Expect("coracle report iris --job=job.pbtxt", 1, {"give --scores, or kind: CLASSES"});
+  Expect("coracle report iris --data=rows.csv --scores", 0, {"accuracy"});
+  Expect("coracle predict iris rows.csv", 0, {"f\n"});
+}
+
 TEST_F(ReportCli, ClassesCalledByNumbers) {
   const auto renamed = [](std::string text, const std::string& quote) {
     for (const auto& [from, to] : {std::pair("a", "3"), std::pair("b", "8")})

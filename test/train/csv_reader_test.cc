@@ -94,6 +94,21 @@ TEST(CsvReader, LimitsRows) {
 }
 
 // The next row need not have begun: a pipe may wait for the answer to this one.
+// A quoted cell that is too large has lines that are no rows.
+TEST(CsvReader, SkipsAQuotedCellThatIsTooLarge) {
+  const std::string large =
+      "\"" + std::string(300, 'x') + "\n7,8\n" + std::string(300, 'y') + " \"\"z\"\"\n9,\"";
+  const std::string text = "1,2\n" + large + ",\"more\nlines\",3\n4,5\n";
+  for (const size_t size : {size_t{1}, size_t{7}, size_t{64}, size_t{1000}}) {
+    CsvReader reader(Chunks(text, size), {"t.csv", ',', 100});
+    const Rows rows = RowsOf(&reader);
+    ASSERT_EQ(rows.size(), 3u) << size;
+    EXPECT_EQ(rows[0], "1|1:1|3:2");
+    EXPECT_EQ(rows[1], "t.csv:2:1: the row has more than 100 B") << size;
+    EXPECT_EQ(rows[2], "6|1:4|3:5") << size;
+  }
+}
+
 TEST(CsvReader, DoesNotReadPastALineEnd) {
   int reads = 0;
   CsvReader reader(

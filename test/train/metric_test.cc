@@ -138,6 +138,63 @@ TEST(Metric, AucIsTheShareOfOrderedPairs) {
                  "auc is of two classes");
 }
 
+TEST(Metric, ConfusionCountsLabelsAndAnswers) {
+  const MetricConfig config = {"p", "matrix", MetricKind::kConfusion, "label"};
+  const Tensor scores = Tensor::Of<float>({5, 3}, {1, 0, 0, 0, 2, 1, 0, 0, 3, 5, 4, 4, 0, NAN, 1});
+  const Tensor labels = Tensor::Of<int64_t>({5, 1}, {0, 1, 1, 2, 0});
+  auto sum = MakeMetricSum(config);
+  EXPECT_EQ(sum->Confusion()->classes, 0);
+  sum->Add(scores, labels, 5);
+  // A row with a nan has no answer.
+  const std::vector<int64_t> want = {1, 0, 0, 0, 1, 1, 1, 0, 0};
+  EXPECT_EQ(sum->Confusion()->counts, want);
+  EXPECT_EQ(sum->Confusion()->name, "matrix");
+  auto again = MakeMetricSum(config);
+  again->Load(sum->Save());
+  again->Merge(sum->Save().Reshaped({9}));  // as a rank sends it
+  std::vector<int64_t> twice = want;
+  for (int64_t& count : twice) count *= 2;
+  EXPECT_EQ(again->Confusion()->counts, twice);
+  ExpectContains(ErrorOf([&] {
+                   again->Merge(Tensor::Of<double>({5}, {1, 2, 3, 4, 5}));
+                 }),
+                 "the saved state of a confusion matrix");
+  ExpectContains(ErrorOf([&] {
+                   sum->Add(scores, Tensor::Of<int64_t>({5, 1}, {0, 1, 3, 2, 0}), 5);
+                 }),
+                 "label[2] is 3, which must lie in [0, 3)");
+  // One score of a row is that of class 1.
+  auto one = MakeMetricSum(config);
+  one->Add(Tensor::Of<float>({3, 1}, {.1f, .9f, .7f}), Tensor::Of<int64_t>({3, 1}, {0, 0, 1}), 3);
+  EXPECT_EQ(one->Confusion()->counts, (std::vector<int64_t>{1, 1, 0, 1}));
+}
+
+// It is no number of the sums.
+TEST(Metric, ConfusionHasNoPlaceAmongTheValues) {
+  MetricSums sums("loss", {{"p", "matrix", MetricKind::kConfusion, "label"}, {"acc", "acc"}});
+  EXPECT_EQ(sums.fetches(), (std::vector<std::string>{"loss", "p", "label", "acc"}));
+  const std::vector<Tensor> fetched = {
+      Tensor::Of<float>({1}, {3}), Tensor::Of<float>({1, 2}, {1, 0}),
+      Tensor::Of<int64_t>({1, 1}, {1}), Tensor::Of<float>({1}, {0.5f})};
+  sums.Add(fetched, 1);
+  ASSERT_EQ(sums.size(), 2u);
+  EXPECT_EQ(sums.Value(0), 3);
+  EXPECT_EQ(sums.Value(1), 0.5);
+  ASSERT_EQ(sums.Confusions().size(), 1u);
+  EXPECT_EQ(sums.Confusions()[0].counts, (std::vector<int64_t>{0, 0, 1, 0}));
+}
+
+TEST(Metric, ErrorsAreInTheLabelsUnit) {
+  for (const auto& [kind, want] : {std::pair(MetricKind::kMae, 0.5 * 40),
+                                   std::pair(MetricKind::kRmse, std::sqrt(0.375) * 40)}) {
+    MetricConfig config = {"p", "error", kind, "y"};
+    config.unit = 40;
+    auto sum = MakeMetricSum(config);
+    sum->Add(Tensor::Of<float>({4}, {1, 2, 3, 4}), Tensor::Of<float>({4}, {1, 2.5f, 4, 3.5f}), 4);
+    EXPECT_NEAR(sum->Value(), want, 1e-12);
+  }
+}
+
 std::vector<double> Shown(StepWindow& window, const std::vector<double>& losses) {
   std::vector<double> shown;
   for (double loss : losses) {

@@ -65,6 +65,25 @@ TEST_F(Pictures, AFolderIsAClass) {
   EXPECT_EQ(RowsOf(*source).images, rows.images);
 }
 
+TEST_F(Pictures, ChannelsMayBeBlueGreenRed) {
+  WriteFileAtomic(dir_ / "colours/x/a.png", MakePng(1, 8, 2, {"\x01\x02\x03"}));
+  PictureOptions options = {.directory = dir_ / "colours", .height = 1, .width = 1};
+  options.mean = {10, 20, 30};  // in the order of the channels
+  options.scale = {1};
+  EXPECT_EQ(RowsOf(*MakePictureSource(options)).images, (std::vector<float>{-9, -18, -27}));
+  options.channel_order = ChannelOrder::kBgr;
+  EXPECT_EQ(RowsOf(*MakePictureSource(options)).images, (std::vector<float>{-7, -18, -29}));
+}
+
+// A list is the user's own: it may name any file, as lists of other tools do.
+TEST_F(Pictures, ListsMayNameFilesElsewhere) {
+  PictureOptions options = {.list = dir_ / "lists/l.txt", .channels = 1, .height = 2, .width = 2};
+  WriteFileAtomic(options.list, "../train/dog/b.pgm +1\n" + (dir_ / "train/cat/a.pgm") + " 1.0\n");
+  const Rows rows = RowsOf(*MakePictureSource(options));
+  EXPECT_EQ(rows.labels, (std::vector<int64_t>{1, 1}));
+  EXPECT_EQ(rows.images[0], 40 * (1.0f / 255.0f));
+}
+
 TEST_F(Pictures, ClassesAndSizesMayBeGiven) {
   PictureOptions options = Options();
   options.classes = {"dog", "bird", "cat"};

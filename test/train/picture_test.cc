@@ -1,8 +1,10 @@
 // Pictures of PNG, JPEG and PNM: values, limits, damaged files; resizing.
 
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/test/train/picture_files.h>
 #include <coracle/test/train/train_test_util.h>
 #include <coracle/train/data/picture.h>
+#include <png.h>
 
 #include <algorithm>
 #include <cmath>
@@ -194,6 +196,112 @@ TEST(Picture, OtherFilesAreRefused) {
 // --- resizing ---
 
 // The same values as OpenCV 4.6 gives with INTER_AREA and INTER_LINEAR.
+// A picture without a pattern.
+Bytes Noise(size_t size) {
+  Bytes noise(size);
+  for (size_t i = 0; i < size; ++i) noise[i] = static_cast<uint8_t>((i * i * 2654435761u) >> 13);
+  return noise;
+}
+
+std::string NoisePng(uint32_t height, uint32_t width) {
+  const Bytes noise = Noise(size_t{3} * height * width);
+  std::vector<std::string> rows;
+  for (size_t y = 0; y < height; ++y)
+    rows.emplace_back(noise.begin() + static_cast<ptrdiff_t>(y * 3 * width),
+                      noise.begin() + static_cast<ptrdiff_t>((y + 1) * 3 * width));
+  return MakePng(width, 8, 2, rows);
+}
+
+// An interlaced PNG (Adam7), of grey pixels.
+std::string InterlacedPng(int height, int width, Bytes pixels) {
+  std::string bytes;
+  png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, nullptr, nullptr);
+  png_infop info = png_create_info_struct(png);
+  png_set_write_fn(
+      png, &bytes,
+      [](png_structp p, png_bytep data, size_t count) {
+        static_cast<std::string*>(png_get_io_ptr(p))->append(reinterpret_cast<char*>(data), count);
+      },
+      [](png_structp) {});
+  png_set_IHDR(png, info, static_cast<png_uint_32>(width), static_cast<png_uint_32>(height), 8,
+               PNG_COLOR_TYPE_GRAY, PNG_INTERLACE_ADAM7, PNG_COMPRESSION_TYPE_DEFAULT,
+               PNG_FILTER_TYPE_DEFAULT);
+  png_write_info(png, info);
+  std::vector<png_bytep> rows;
+  for (int y = 0; y < height; ++y) rows.push_back(pixels.data() + y * width);
+  png_write_image(png, rows.data());
+  png_write_end(png, nullptr);
+  png_destroy_write_struct(&png, &info);
+  return bytes;
+}
+
+// Resized while it is decoded: the same bytes as resized afterwards.
+TEST(Picture, RowByRowIsTheSameToTheBit) {
+  const Bytes grey = Noise(23 * 31);
+  std::string pnm = "P5 31 23 255\n";
+  pnm.append(grey.begin(), grey.end());
+  const std::vector<std::string> files = {
+      NoisePng(23, 31), pnm, MakeJpeg(23, 31, 3, Noise(3 * 23 * 31)),
+      MakeJpeg(23, 31, 3, Noise(3 * 23 * 31), true), InterlacedPng(23, 31, grey)};
+  EXPECT_EQ(Values(DecodePicture(files[4], "p", 0)), grey);
+  for (size_t i = 0; i < files.size(); ++i) {
+    for (const int64_t channels : {0, 1, 3}) {
+      const Tensor whole = DecodePicture(files[i], "p", channels);
+      for (const int64_t height : {1, 2, 11, 22, 23, 24, 50}) {
+        for (const int64_t width : {1, 7, 30, 31, 32, 70}) {
+          const PictureForm form{channels, height, width};
+          EXPECT_TRUE(
+              BitEqual(DecodePicture(files[i], "p", form), ResizePicture(whole, height, width)))
+              << i << ": " << channels << " x " << height << " x " << width;
+        }
+      }
+    }
+  }
+}
+
+TEST(Picture, ChannelsMayBeBlueGreenRed) {
+  const std::string png = MakePng(2, 8, 2, {"\x01\x02\x03\xff\xfe\xfd"});
+  const PictureForm form{3, 0, 0, ChannelOrder::kBgr};
+  EXPECT_EQ(Values(DecodePicture(png, "p", form)), (Bytes{3, 253, 2, 254, 1, 255}));
+  const PictureForm grey{1, 0, 0, ChannelOrder::kBgr};
+  EXPECT_EQ(Values(DecodePicture(png, "p", grey)), Decoded(png, 1));
+}
+
+TEST(Picture, ShrinksToASide) {
+  PictureForm form;
+  form.most_side = 10;
+  EXPECT_EQ(DecodePicture(NoisePng(40, 20), "p", form).shape(), (Shape{3, 10, 5}));
+  EXPECT_EQ(DecodePicture(NoisePng(8, 9), "p", form).shape(), (Shape{3, 8, 9}));
+}
+
+// 4000 x 4000 pixels are 48 MB; decoded to 28 x 28, tensors take less than 1 MiB.
+TEST(Picture, MemoryIsThatOfTheResult) {
+  const std::string png =
+      MakePng(4000, 8, 2, std::vector<std::string>(4000, std::string(12000, 'a')));
+  EXPECT_LT(png.size(), 200'000u);
+  const auto limits = std::make_shared<ResourceLimits>(ResourceOptions{.memory = 1 << 20});
+  const ScopedLimits scoped(limits);
+  PictureForm form{3, 28, 28};
+  form.most_bytes = 1 << 20;
+  EXPECT_EQ(Values(DecodePicture(png, "p", form)), Bytes(3 * 28 * 28, 'a'));
+}
+
+TEST(Picture, LimitsNameThemselves) {
+  const auto refused = [](const std::string& bytes, int64_t height, uint64_t most) {
+    PictureForm form{1, height, height};
+    form.most_bytes = most;
+    return ErrorOf([&] { DecodePicture(bytes, "dir/p", form); });
+  };
+  const std::string interlaced = InterlacedPng(600, 600, Bytes(360'000, 9));
+  ExpectContains(refused(interlaced, 8, 1 << 18), "dir/p: an interlaced PNG of 600 x 600 pixels");
+  ExpectContains(refused(interlaced, 8, 1 << 18),
+                 "the limit is 256.0 KiB, which decode_mb of a job or --decode_mb of a command "
+                 "raises");
+  ExpectContains(refused(MakeJpeg(600, 600, 1, Bytes(360'000, 9), true), 8, 1 << 18),
+                 "dir/p: a progressive JPEG of 600 x 600 pixels takes");
+  ExpectContains(refused(NoisePng(300, 300), 0, 1 << 16), "dir/p: a PNG of 300 x 300 pixels takes");
+}
+
 TEST(Resize, ValuesOfOpenCv) {
   const Tensor picture = Tensor::Of<float>(
       {1, 4, 5}, {0, 13, 26, 39, 52, 7, 23, 39, 55, 71, 28, 47, 66, 85, 3, 63, 85, 6, 28, 50});

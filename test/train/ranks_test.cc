@@ -222,6 +222,7 @@ TEST(RanksOfAJob, MetricsAreThoseOfAllRows) {
     job.metrics.push_back({"prob", "f1", MetricKind::kF1, "label"});
     job.metrics.push_back({"ce", "rmse", MetricKind::kRmse, "label"});
     job.metrics.push_back({"ce", "r2", MetricKind::kR2, "label"});
+    job.metrics.push_back({"prob", "matrix", MetricKind::kConfusion, "label"});
     job.epochs = 1;
     return job;
   };

@@ -8,6 +8,7 @@
 #include <coracle/operators/operators.h>
 #include <coracle/tools/commands.h>
 #include <coracle/tools/flags.h>
+#include <coracle/tools/needed_ops.h>
 #include <coracle/tools/op_pages.h>
 #include <coracle/tools/op_use.h>
 #include <coracle/tools/program_input.h>
@@ -23,6 +24,7 @@ struct OpsFlags {
   bool names = false;
   bool json = false;
   bool markdown = false;
+  bool needed = false;
   std::string out = {};
 };
 
@@ -31,6 +33,8 @@ Fields<OpsFlags> OpsFields() {
       .Add("all", &OpsFlags::all, "also list gradient ops and refused types")
       .Add("names", &OpsFlags::names, "print only the names, one per line")
       .Add("json", &OpsFlags::json, "print JSON")
+      .Add("needed", &OpsFlags::needed,
+           "print the ops that PROGRAMs and their gradients need, for builds with these alone")
       .Add("markdown", &OpsFlags::markdown, "write the pages of docs/ops")
       .Add("out", &OpsFlags::out, "`DIR` for the pages of --markdown");
 }
@@ -227,7 +231,24 @@ const OpSpec& RequireOp(const std::string& name) {
   return DefaultOps().Get(name);
 }
 
+int PrintNeeded(const Args& args, const OpsFlags& flags) {
+  RequireArgs(args, 1, SIZE_MAX, "one or more PROGRAMs with --needed");
+  NeededOps needed;
+  for (const std::string& path : args) {
+    const ProgramDesc program = ReadAnyProgram(path);
+    Scope scope;
+    const std::string params = ParametersBeside(ProgramFile(path), program);
+    if (!params.empty()) ReadParameters(program, params, scope);
+    AddNeededOps(program, std::move(scope), path, &needed);
+  }
+  for (const std::string& why : needed.without_gradients)
+    LogMessage(MessageLevel::kWarning, "no gradients " + why);
+  flags.json ? PrintData(JsonOfNeededOps(needed)) : Print(TextOfNeededOps(needed));
+  return 0;
+}
+
 int RunOps(const Args& args, const OpsFlags& flags) {
+  if (flags.needed) return PrintNeeded(args, flags);
   RequireArgs(args, 0, 1, "at most one op or PROGRAM");
   if (flags.markdown) {
     RequireArgs(args, 0, 0, "no op with --markdown");
@@ -252,8 +273,10 @@ int RunOps(const Args& args, const OpsFlags& flags) {
 Command OpsCommand() {
   return MakeCommand(
       {"ops", "lists the ops, describes one, or shows the support for the ops of a program",
-       "ops [NAME | PROGRAM] [--all] [--names] [--json] [--markdown --out=DIR]",
+       "ops [NAME | PROGRAM] [--all] [--names] [--json] [--needed PROGRAM...] [--markdown "
+       "--out=DIR]",
        "  coracle ops\n  coracle ops conv2d\n  coracle ops inference.pdmodel --json\n"
+       "  coracle ops --needed classifier.pdmodel detector.onnx --json > ops.json\n"
        "  coracle ops --names --op_library=./my_ops.so\n"},
       OpsFields(), RunOps);
 }

@@ -26,6 +26,7 @@ struct PredictFlags {
   bool probabilities = false;
   int64_t batch = 0;
   BadRows bad_rows = BadRows::kStop;
+  int64_t decode_mb = int64_t{kMostPictureBytes >> 20};
   CompileFlags compile = {};
 };
 
@@ -50,6 +51,7 @@ Fields<PredictFlags> PredictFields() {
            "its error is in the column error",
            OneOf{"BadRows",
                  {{"stop", BadRows::kStop}, {"skip", BadRows::kSkip}, {"mark", BadRows::kMark}}})
+      .Add("decode_mb", &O::decode_mb, kDecodeDoc, LimitedRange(1, 1 << 24))
       .Inline(&O::compile, CompileFields());
 }
 
@@ -160,7 +162,8 @@ int RunPredict(const Args& args, const PredictFlags& flags) {
   }
   const Predictor predictor(args[0], options);
   const PredictorCore& core = predictor.core();
-  const RawRows rows = OpenRawRows(core, args[1], flags.format, flags.columns);
+  const RawRows rows = OpenRawRows(core, args[1], flags.format, flags.columns,
+                                   static_cast<uint64_t>(flags.decode_mb) << 20);
   const AnswerOptions answers = AnswersOf(flags, rows);
   const size_t batch = flags.batch > 0 ? static_cast<size_t>(flags.batch)
                        : rows.waits    ? size_t{1}
@@ -185,7 +188,7 @@ int RunPredict(const Args& args, const PredictFlags& flags) {
 Command PredictCommand() {
   return MakeCommand(
       {"predict", "answers raw rows with a model that a job has trained",
-       "predict MODEL ROWS.csv|ROWS.jsonl|TEXTS.txt|PICTURES|- [--out=FILE] [--top=N]\n"
+       "predict MODEL ROWS.csv|ROWS.jsonl|TEXTS.txt|ROWS.npz|PICTURES|- [--out=FILE] [--top=N]\n"
        "               [--columns=a,b] [--probabilities] [--bad_rows=stop|skip|mark] [FLAGS]",
        "  coracle predict output/iris iris.csv\n"
        "  coracle predict output/housing/model.pdmodel rows.csv --columns=ocean --out=prices.csv\n"

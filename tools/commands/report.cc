@@ -4,6 +4,7 @@
 #include <coracle/tools/flags.h>
 #include <coracle/tools/process_ranks.h>
 #include <coracle/tools/program_input.h>
+#include <coracle/tools/raw_rows.h>
 #include <coracle/tools/report_rows.h>
 #include <fmt/format.h>
 
@@ -19,6 +20,8 @@ struct ReportFlags {
   std::string out = {};
   int64_t top = 5;
   int64_t worst = 10;
+  bool scores = false;
+  int64_t decode_mb = int64_t{kMostPictureBytes >> 20};
   CompileFlags compile = {};
 };
 
@@ -26,8 +29,8 @@ Fields<ReportFlags> ReportFields() {
   using O = ReportFlags;
   return Fields<O>("")
       .Add("data", &O::data,
-           "labelled rows as `coracle predict` takes them: a csv, jsonl or text `FILE`, or a "
-           "directory that has a folder of pictures for each class")
+           "labelled rows as `coracle predict` takes them: a csv or jsonl `FILE`, or a directory "
+           "that has a folder of pictures for each class")
       .Add("label", &O::label,
            "`COLUMN` of --data that has the label; default: that of the training data")
       .Add("job", &O::job, "instead of --data: the test set of a job `JOB.pbtxt`")
@@ -39,6 +42,10 @@ Fields<ReportFlags> ReportFields() {
            "standard output")
       .Add("top", &O::top, "the `K` of the top-K accuracy")
       .Add("worst", &O::worst, "the `NUMBER` of worst rows to show")
+      .Add("scores", &O::scores,
+           "the first output holds a score for each class, which the model's description does not "
+           "say")
+      .Add("decode_mb", &O::decode_mb, kDecodeDoc, LimitedRange(1, 1 << 24))
       .Inline(&O::compile, CompileFields());
 }
 
@@ -70,6 +77,8 @@ int RunReport(const Args& args, const ReportFlags& flags) {
   request.label = flags.label;
   request.top = flags.top;
   request.worst = flags.worst;
+  request.scores = flags.scores;
+  request.decode_bytes = static_cast<uint64_t>(flags.decode_mb) << 20;
   request.compile = CompileOptionsOf(flags.compile);
   const QualityReport report = flags.job.empty() ? ReportOnRows(request) : ReportOnTestSet(request);
   if (flags.out.empty() || flags.out == "-") {

@@ -18,6 +18,8 @@ namespace {
 
 constexpr size_t kMaxCurves = 12;  // of the best trials; more could not be told apart
 
+enum class Compared { kDefault, kBest, kLast };
+
 struct SweepFlags {
   std::vector<std::string> set = {};
   int64_t trials = 0;
@@ -25,6 +27,7 @@ struct SweepFlags {
   int32_t halving = 0;
   std::string metric = {};
   std::optional<bool> maximize = {};
+  Compared compare = Compared::kDefault;
   std::string out = {};
   std::string data_dir = {};
   uint64_t seed = 1;
@@ -50,6 +53,13 @@ Fields<SweepFlags> SweepFields() {
            "loss of its first test set)")
       .Add("maximize", &SweepFlags::maximize,
            "a larger value of the metric is better (default: as the job's `best` would judge)")
+      .Add("compare", &SweepFlags::compare,
+           "the value of a trial: `best` of its evaluations, or `last`; default: best if the job "
+           "keeps its best snapshot (`best`), else last",
+           OneOf{"Compared",
+                 {{"default", Compared::kDefault},
+                  {"best", Compared::kBest},
+                  {"last", Compared::kLast}}})
       .Add("out", &SweepFlags::out, "`DIR` for the trials (default: output/JOB_sweep)")
       .Add("data_dir", &SweepFlags::data_dir,
            "`DIR` that contains the data files with relative names")
@@ -68,6 +78,11 @@ void ChooseMetric(const SweepFlags& flags, const JobConfig& job, SweepOptions* o
   const std::string set = sets.empty() ? "train" : sets[0].name;
   const bool named = watch.metric.find('/') != std::string::npos;
   options->metric = named ? watch.metric : set + "/" + watch.metric;
+  if (flags.compare == Compared::kBest && options->metric.starts_with("train/"))
+    throw UsageError("--compare=best is of evaluations, and " + options->metric +
+                     " is of training; give the job test data");
+  options->best = flags.compare == Compared::kBest ||
+                  (flags.compare == Compared::kDefault && job.best.has_value());
 }
 
 SweepOptions OptionsOf(const Args& args, const SweepFlags& flags, const JobConfig& job) {
@@ -120,7 +135,7 @@ int RunSweep(const Args& args, const SweepFlags& flags) {
   Print(fmt::format("{} trials in {}\n", options.trials.size(), Shown(options.directory)));
   std::vector<Trial> trials = RunTrials(options, job);
   SortTrials(options.maximize, &trials);
-  const std::string table = TrialTable(trials, options.metric);
+  const std::string table = TrialTable(trials, (options.best ? "best " : "") + options.metric);
   Print("\n" + table);
   WriteFileAtomic((std::filesystem::path(options.directory) / "table.txt").string(), table);
   WriteCurves(options, trials);

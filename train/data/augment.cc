@@ -69,29 +69,31 @@ void Move(const Motion& motion, double fill, const Shape& shape, float* image) {
   }
 }
 
-double GreyAt(const Shape& shape, const float* image, int64_t pixel) {
+double GreyAt(const Shape& shape, ChannelOrder order, const float* image, int64_t pixel) {
   const int64_t plane = shape[1] * shape[2];
+  const int64_t red = order == ChannelOrder::kRgb ? 0 : 2;
   if (shape[0] != 3) {
     double sum = 0;
     for (int64_t c = 0; c < shape[0]; ++c) sum += static_cast<double>(image[c * plane + pixel]);
     return sum / static_cast<double>(shape[0]);
   }
-  return 0.299 * static_cast<double>(image[pixel]) +
+  return 0.299 * static_cast<double>(image[red * plane + pixel]) +
          0.587 * static_cast<double>(image[plane + pixel]) +
-         0.114 * static_cast<double>(image[2 * plane + pixel]);
+         0.114 * static_cast<double>(image[(2 - red) * plane + pixel]);
 }
 
 struct ColourFactors {
   double brightness = 1, contrast = 1, saturation = 1;
 };
 
-void ChangeColours(const ColourFactors& by, const Shape& shape, float* image) {
+void ChangeColours(const ColourFactors& by, const Shape& shape, ChannelOrder order, float* image) {
   const int64_t plane = shape[1] * shape[2];
   double middle = 0;
-  for (int64_t i = 0; i < plane; ++i) middle += GreyAt(shape, image, i);
+  for (int64_t i = 0; i < plane; ++i) middle += GreyAt(shape, order, image, i);
   middle *= by.brightness / static_cast<double>(plane);
   for (int64_t i = 0; i < plane; ++i) {
-    const double grey = middle + (by.brightness * GreyAt(shape, image, i) - middle) * by.contrast;
+    const double grey =
+        middle + (by.brightness * GreyAt(shape, order, image, i) - middle) * by.contrast;
     for (int64_t c = 0; c < shape[0]; ++c) {
       float& value = image[c * plane + i];
       const double x = middle + (by.brightness * static_cast<double>(value) - middle) * by.contrast;
@@ -142,7 +144,7 @@ void ChangeImage(const TransformOptions& options, const AugmentedRow& at, const 
     by.brightness = 1 + Signed(words[0]) * static_cast<double>(options.brightness);
     by.contrast = 1 + Signed(words[1]) * static_cast<double>(options.contrast);
     by.saturation = 1 + Signed(words[2]) * static_cast<double>(options.saturation);
-    ChangeColours(by, shape, image);
+    ChangeColours(by, shape, options.channel_order, image);
   }
 }
 

@@ -116,10 +116,11 @@ class CsvRows {
   void AddLabel(const CsvReader& reader, const CsvCell& label) {
     AtCell(reader, label, [&](const std::string& cell) {
       if (options_.label_kind == CsvLabel::kReal)
-        real_labels_.push_back((NumberIn(cell, std::nullopt) - options_.label_mean) *
-                               options_.label_scale);
+        real_labels_.push_back(
+            (NumberIn(std::string(Trim(cell)), std::nullopt) - options_.label_mean) *
+            options_.label_scale);
       else
-        labels_.push_back(LabelIn(options_, cell));
+        labels_.push_back(ClassOfLabel(options_.classes, cell));
     });
   }
 
@@ -179,15 +180,11 @@ class CsvRows {
       csv.columns.push_back(layout_.columns[i]);
       csv.columns.back().name = NameOf(i);
       for (size_t k = 0; k < texts_.size(); ++k)
-        if (layout_.texts[k] == i) SetList(texts_[k].list(), &csv.columns.back());
+        if (layout_.texts[k] == i) texts_[k].SetVocabulary(&csv.columns.back());
     }
     csv.standardize = csv.standardize_label = false;
     if (label_scale_) csv.label_mean = label_scale_->mean, csv.label_scale = label_scale_->scale;
     return std::make_shared<const FittedOptions>(std::move(fitted));
-  }
-
-  static void SetList(const std::shared_ptr<const WordList>& list, CsvColumn* column) {
-    (column->words ? column->words : column->characters)->list = list;
   }
 
   const CsvOptions& options_;

@@ -180,21 +180,35 @@ std::vector<int64_t> SequenceIn(const CsvColumn& column, const std::string& cell
   return values;
 }
 
-int64_t LabelIn(const CsvOptions& options, const std::string& cell) {
-  if (options.label_kind == CsvLabel::kInteger) {
-    int64_t value = 0;
-    if (!ParseInt64(WithoutPlus(cell), &value))
-      ThrowInvalid(
-          fmt::format("label {} is not an integer; name the classes, or say that labels "
-                      "are real",
-                      Quote(cell, 40)));
-    return value;
+bool ParseWholeNumber(std::string_view cell, int64_t* value) {
+  const std::string_view text = WithoutPlus(Trim(cell));
+  if (ParseInt64(text, value)) return true;
+  double number = 0;
+  if (!ParseNumber(text, &number) || std::trunc(number) != number || std::abs(number) > 0x1p53)
+    return false;
+  *value = static_cast<int64_t>(number);
+  return true;
+}
+
+int64_t ClassOfLabel(const std::vector<std::string>& classes, std::string_view cell) {
+  int64_t value = 0;
+  if (classes.empty()) {
+    if (ParseWholeNumber(cell, &value)) return value;
+    ThrowInvalid(
+        fmt::format("label {} is not an integer; name the classes, or say that labels are real",
+                    Quote(cell, 40)));
   }
-  const auto found = std::find(options.classes.begin(), options.classes.end(), cell);
-  if (found == options.classes.end())
+  const auto found = std::find(classes.begin(), classes.end(), cell);
+  if (found == classes.end())
     ThrowInvalid(fmt::format("label {} is not one of the classes{}", Quote(cell, 40),
-                             DidYouMean(cell, options.classes)));
-  return found - options.classes.begin();
+                             DidYouMean(cell, classes)));
+  return found - classes.begin();
+}
+
+double NumberOfLabel(std::string_view cell) {
+  double value = 0;
+  if (ParseNumber(Trim(cell), &value) && std::isfinite(value)) return value;
+  ThrowInvalid(fmt::format("label {} is not a finite number", Quote(cell, 40)));
 }
 
 }  // namespace coracle::inline internal

@@ -42,8 +42,14 @@ float NumberIn(const std::string& cell, std::optional<float> fill);
 int64_t WordIn(const CsvColumn& column, const std::string& cell);
 // The integers or words of a cell, separated by blanks. An empty cell has none.
 std::vector<int64_t> SequenceIn(const CsvColumn& column, const std::string& cell);
-// The integer, or the index of the class.
-int64_t LabelIn(const CsvOptions& options, const std::string& cell);
+// --- labels: training, `coracle test` and `coracle report` read them by these functions ---
+
+// A whole number: "7", "+7", "07", "7.0", with blanks around it. false for anything else.
+bool ParseWholeNumber(std::string_view cell, int64_t* value);
+// The index of the name among the classes; without classes, the whole number.
+int64_t ClassOfLabel(const std::vector<std::string>& classes, std::string_view cell);
+// A finite number.
+double NumberOfLabel(std::string_view cell);
 
 // Runs f(text) and adds the cell's place to its errors.
 template <class F>

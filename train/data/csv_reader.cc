@@ -49,6 +49,7 @@ bool CsvReader::Next(std::vector<CsvCell>* cells) {
     line_begin_ = before_ + pos_;
     if (SkipLineEnd()) continue;
     in_row_ = true;
+    in_quotes_ = false;
     ReadLine(cells);
     in_row_ = false;
     return true;
@@ -58,7 +59,20 @@ bool CsvReader::Next(std::vector<CsvCell>* cells) {
 
 void CsvReader::SkipRow() {
   if (!std::exchange(in_row_, false)) return;
-  while (!AtEnd() && chunk_[pos_] != '\n' && chunk_[pos_] != '\r') ++pos_;
+  bool quoted = std::exchange(in_quotes_, false), cell_begins = false;
+  while (!AtEnd()) {
+    const char c = chunk_[pos_];
+    if (!quoted && (c == '\n' || c == '\r')) break;
+    ++pos_;
+    if (quoted && c == '"') {
+      quoted = !AtEnd() && chunk_[pos_] == '"';  // a doubled quote is part of the text
+      if (quoted) ++pos_;
+    } else {
+      quoted |= cell_begins && c == '"';
+      lines_in_cells_ += quoted && c == '\n';
+    }
+    cell_begins = !quoted && c == format_.delimiter;
+  }
   SkipLineEnd();
 }
 
@@ -115,6 +129,7 @@ void CsvReader::ReadCell(CsvCell* cell) {
 
 void CsvReader::ReadQuoted(CsvCell* cell) {
   ++pos_;
+  in_quotes_ = true;
   while (true) {
     if (AtEnd()) Fail(cell->column, "a quoted cell has no closing quote");
     if (pos_ == 0) CheckSize();
@@ -128,6 +143,7 @@ void CsvReader::ReadQuoted(CsvCell* cell) {
       break;
     }
   }
+  in_quotes_ = false;
   CheckSize();
   if (!AtCellEnd()) Fail(ColumnHere(), "text follows a closing quote");
 }

@@ -36,7 +36,8 @@ class CsvReader {
   // file, line and column for an unclosed quote, for text after a closing quote, and for a row that
   // is too large; SkipRow then moves on.
   bool Next(std::vector<CsvCell>* cells);
-  // Moves to the end of the line in which Next failed. Does nothing if Next did not fail.
+  // Moves to the end of the row in which Next failed: to a line end outside of quotes. Does nothing
+  // if Next did not fail.
   void SkipRow();
 
   int64_t line() const { return line_; }  // the line where the row begins
@@ -67,6 +68,7 @@ class CsvReader {
   int64_t line_ = 0;
   int64_t lines_in_cells_ = 0;  // line ends within quotes in this row
   bool in_row_ = false;         // Next failed within a row
+  bool in_quotes_ = false;      // and within a quoted cell
 };
 
 }  // namespace coracle::inline internal

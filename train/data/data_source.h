@@ -16,6 +16,13 @@
 
 namespace coracle {
 
+inline namespace internal {
+class BytePairs;
+}
+
+// The order of the channels of colour images.
+enum class ChannelOrder { kRgb, kBgr };
+
 // Vocabulary: the distinct characters of a text, numbered from 0 in the order of their code points.
 
 class Vocabulary {
@@ -268,6 +275,10 @@ struct TextColumnOptions {
   bool split_punctuation = true;  // of words: each ASCII punctuation mark is a word of its own
   // Used instead of a file or the training rows when set.
   std::shared_ptr<const WordList> list = nullptr;
+  // Of byte pairs: the file of merges, the number that pads, and what the two files hold.
+  std::string merges = "";
+  int64_t padding = 0;
+  std::shared_ptr<const BytePairs> pairs = nullptr;
 };
 
 // Settings of one column. They override the settings of the file.
@@ -284,14 +295,18 @@ struct CsvColumn {
   // If not "": each cell holds any number of integers (or words), separated by blanks. The column
   // becomes sequences of int64 [1] under this name.
   std::string sequence = "";
-  // At most one of the two: each cell is a text, cut at blanks into words, or into characters. They
-  // become `length` numbers, padded or cut off at the end, or sequences if it is 0. The name of the
-  // column is `sequence`, `ids` or `name`, whichever is not empty. Their number is "NAME@LENGTH".
+  // At most one of the three: each cell is a text, cut at blanks into words, into characters, or
+  // into byte pairs. They become `length` numbers, padded or cut off at the end, or sequences if it
+  // is 0. The name of the column is `sequence`, `ids` or `name`, whichever is not empty. Their
+  // number is "NAME@LENGTH".
   std::optional<TextColumnOptions> words = std::nullopt;
   std::optional<TextColumnOptions> characters = std::nullopt;
+  std::optional<TextColumnOptions> byte_pairs = std::nullopt;
   int64_t length = 0;
 
-  const std::optional<TextColumnOptions>& text() const { return words ? words : characters; }
+  const std::optional<TextColumnOptions>& text() const {
+    return words ? words : characters ? characters : byte_pairs;
+  }
 };
 
 struct CsvOptions {
@@ -337,6 +352,9 @@ struct DatumOptions {
   enum class Format { kLmdb, kLevelDb };
   Format format = Format::kLmdb;
   std::string file = {};  // a directory, or an LMDB file data.mdb
+  // Of images of three channels; none: BGR, as Caffe's convert_imageset writes them. It changes no
+  // value, but says in which order other pictures must be decoded.
+  std::optional<ChannelOrder> channel_order = {};
 };
 // Opens an image database made by Caffe's tools, whose values are Datum messages. It has the
 // columns "data" (float32 [C, H, W], bytes as 0 to 255) and "label" (int64 [1]). Throws for encoded
@@ -353,6 +371,7 @@ struct PictureOptions {
   std::string directory = {};  // a folder for each class, with its pictures
   std::string list = {};       // or: a file with lines "PATH LABEL", relative to its directory
   int64_t channels = 3;        // 1: grey, 3: red, green, blue
+  ChannelOrder channel_order = ChannelOrder::kRgb;  // of 3 channels
   int64_t height = 0, width = 0;
   // The classes in the order of their numbers; empty: the folders in the order of their names. The
   // labels of a list are names of classes if it is given, else integers.
@@ -362,6 +381,7 @@ struct PictureOptions {
   bool standardize = false;  // computes mean and scale of each channel from the training rows
   BadFiles bad_files = BadFiles::kError;
   int64_t cache_mb = 1024;  // decoded pictures kept in memory
+  int64_t decode_mb = 256;  // the most memory that decoding one file may take
 };
 // Makes the columns "image" (float32 [channels, height, width]; pictures are resized) and "label"
 // (int64 [1]). Pictures are decoded when their rows are read.
@@ -372,6 +392,7 @@ struct FittedOptions {
   std::optional<CsvOptions> csv = {};
   std::optional<PictureOptions> pictures = {};
   std::vector<float> class_weight = {};  // of the column "weight"
+  int64_t soft_classes = 0;              // of the column "soft_label"; 0: there is none
 };
 
 // Preprocessing of an image: (value - mean) * scale, for a crop of the image.
@@ -397,9 +418,26 @@ struct TransformOptions {
   bool flip = false;  // turns half of the rows upside down
   float noise = 0;    // deviation of normal noise, added to the result
   int64_t erase = 0;  // sets a square of this size to 0 in the result
+  // Of images of 3 channels, for `contrast` and `saturation`.
+  ChannelOrder channel_order = ChannelOrder::kRgb;
 };
 // Transforms the first column that holds images [C, H, W].
 DataSourcePtr MakeTransformed(DataSourcePtr source, const TransformOptions& options);
+
+// Mixtures of two rows (Zhang, Cisse, Dauphin, Lopez-Paz: "mixup: Beyond empirical risk
+// minimization", ICLR 2018).
+struct MixupOptions {
+  double alpha = 0.2;   // the share of the first row has the distribution Beta(alpha, alpha)
+  int64_t classes = 0;  // 0: the largest label, and 1
+  uint64_t seed = 0;
+  bool mixes = true;  // in training; otherwise the rows stay as they are
+};
+// Adds the column "soft_label", float32 [classes]: the shares of the classes of the row's labels.
+// If `mixes`, row r of an epoch becomes share * r + (1 - share) * other in the first column of
+// floats, for a share and another row drawn by (seed, epoch, r), and so does its soft label. The
+// column "label" is that of the larger share. Get does not mix. Throws kInvalidArgument for data
+// without a label that is the number of a class, or without a column of floats.
+DataSourcePtr MakeMixed(DataSourcePtr source, const MixupOptions& options);
 
 // Synthetic digits that look handwritten.
 struct DigitsOptions {

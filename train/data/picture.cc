@@ -1,22 +1,24 @@
 #include <coracle/framework/base/error.h>
+#include <coracle/framework/base/text.h>
 #include <coracle/train/data/picture.h>
 #include <coracle/train/data/picture_formats.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <utility>
 #include <vector>
 
 namespace coracle::inline internal {
 namespace {
 
-Tensor DecodeAny(std::string_view bytes, const std::string& source, bool grey) {
+void DecodeAny(std::string_view bytes, const std::string& source, bool grey, PictureRowSink& sink) {
   constexpr std::string_view kPng = "\x89PNG\r\n\x1a\n";
-  if (bytes.starts_with(kPng)) return DecodePng(bytes, source);
-  if (bytes.starts_with("\xff\xd8")) return DecodeJpeg(bytes, source, grey);
+  if (bytes.starts_with(kPng)) return DecodePng(bytes, source, sink);
+  if (bytes.starts_with("\xff\xd8")) return DecodeJpeg(bytes, source, grey, sink);
   if (bytes.size() >= 2 && bytes[0] == 'P' && bytes[1] >= '1' && bytes[1] <= '7')
-    return DecodePnm(bytes, source);
+    return DecodePnm(bytes, source, sink);
   constexpr std::pair<std::string_view, const char*> kOthers[] = {
       {"GIF8", "a GIF"}, {"BM", "a BMP"}, {"RIFF", "a WebP"}, {"II*", "a TIFF"}, {"MM", "a TIFF"}};
   for (const auto& [begin, name] : kOthers)
@@ -36,15 +38,12 @@ uint8_t GreyOf(const uint8_t* rgb) {
   return static_cast<uint8_t>((19595u * rgb[0] + 38470u * rgb[1] + 7471u * rgb[2] + 32768u) >> 16);
 }
 
-// Turns [H, W, from] with alpha for an even `from` into [channels, H, W].
-Tensor Arrange(const Tensor& raw, int64_t channels) {
-  const int64_t pixels = raw.shape()[0] * raw.shape()[1], from = raw.shape()[2];
-  const bool alpha = from % 2 == 0;
+// Turns a row [W, from], with alpha for an even `from`, into [channels, W].
+void ArrangeRow(const uint8_t* in, int64_t from, const PictureForm& form, int64_t width,
+                uint8_t* out) {
+  const bool alpha = from % 2 == 0, reversed = form.order == ChannelOrder::kBgr;
   const int64_t colours = alpha ? from - 1 : from;
-  Tensor picture(DType::kUInt8, {channels, raw.shape()[0], raw.shape()[1]});
-  const uint8_t* in = raw.data<uint8_t>();
-  uint8_t* out = picture.data<uint8_t>();
-  for (int64_t i = 0; i < pixels; ++i, in += from) {
+  for (int64_t i = 0; i < width; ++i, in += from) {
     uint8_t pixel[3] = {in[0], in[0], in[0]};
     for (int64_t c = 0; c < colours; ++c) {
       const uint8_t value = alpha ? OverWhite(in[c], in[colours]) : in[c];
@@ -53,13 +52,12 @@ Tensor Arrange(const Tensor& raw, int64_t channels) {
       else
         pixel[c] = value;
     }
-    if (channels == 1) {
+    if (form.channels == 1) {
       out[i] = colours == 1 ? pixel[0] : GreyOf(pixel);
       continue;
     }
-    for (int64_t c = 0; c < channels; ++c) out[c * pixels + i] = pixel[c];
+    for (int64_t c = 0; c < 3; ++c) out[(reversed ? 2 - c : c) * width + i] = pixel[c];
   }
-  return picture;
 }
 
 // The input values that make one output value: weights[k] multiplies value first + k.
@@ -104,26 +102,32 @@ T Rounded(double value) {
     return static_cast<T>(value);
 }
 
+// The values of an output row from a line of the input's width.
+template <class T>
+void Across(const std::vector<double>& line, const std::vector<ResizeTaps>& across, T* out) {
+  for (const ResizeTaps& taps : across) {
+    double sum = 0;
+    for (size_t k = 0; k < taps.weights.size(); ++k)
+      sum += taps.weights[k] * line[static_cast<size_t>(taps.first) + k];
+    *out++ = Rounded<T>(sum);
+  }
+}
+
+template <class T>
+void AddRow(const T* row, double weight, std::vector<double>* line) {
+  for (size_t x = 0; x < line->size(); ++x) (*line)[x] += weight * static_cast<double>(row[x]);
+}
+
 // Resizes one plane: first each row that the output needs, then the columns.
 template <class T>
 void ResizePlane(const T* in, int64_t in_width, const std::vector<ResizeTaps>& down,
                  const std::vector<ResizeTaps>& across, std::vector<double>* line, T* out) {
-  const int64_t width = static_cast<int64_t>(across.size());
   for (const ResizeTaps& rows : down) {
     line->assign(static_cast<size_t>(in_width), 0);
-    for (size_t k = 0; k < rows.weights.size(); ++k) {
-      const T* row = in + (rows.first + static_cast<int64_t>(k)) * in_width;
-      for (int64_t x = 0; x < in_width; ++x)
-        (*line)[static_cast<size_t>(x)] += rows.weights[k] * static_cast<double>(row[x]);
-    }
-    for (int64_t x = 0; x < width; ++x) {
-      const ResizeTaps& taps = across[static_cast<size_t>(x)];
-      double sum = 0;
-      for (size_t k = 0; k < taps.weights.size(); ++k)
-        sum += taps.weights[k] * (*line)[static_cast<size_t>(taps.first) + k];
-      out[x] = Rounded<T>(sum);
-    }
-    out += width;
+    for (size_t k = 0; k < rows.weights.size(); ++k)
+      AddRow(in + (rows.first + static_cast<int64_t>(k)) * in_width, rows.weights[k], line);
+    Across(*line, across, out);
+    out += across.size();
   }
 }
 
@@ -138,6 +142,126 @@ Tensor ResizeAs(const Tensor& picture, int64_t height, int64_t width) {
                 result.data<T>() + c * height * width);
   return result;
 }
+
+// Resizes a picture whose rows come one after the other; the values are those of ResizePlane. Of a
+// picture that shrinks, at most two output rows are open at a time, because they share an input
+// row; otherwise an output row is made of the last two input rows.
+class RowResizer {
+ public:
+  RowResizer(int64_t channels, int64_t in_height, int64_t in_width, int64_t height, int64_t width)
+      : channels_(channels),
+        in_width_(in_width),
+        shrinks_(height < in_height),
+        down_(TapsOfAxis(in_height, height)),
+        across_(TapsOfAxis(in_width, width)),
+        result_(DType::kUInt8, {channels, height, width}) {
+    for (auto& lines : lines_) lines.resize(static_cast<size_t>(channels));
+  }
+
+  // `row` is [channels, W].
+  void Add(const uint8_t* row) {
+    if (shrinks_)
+      Shrink(row);
+    else
+      Grow(row);
+    ++row_;
+  }
+  const Tensor& result() const { return result_; }
+
+ private:
+  void Shrink(const uint8_t* row) {
+    for (size_t i = next_; i < down_.size() && down_[i].first <= row_; ++i) {
+      const auto k = static_cast<size_t>(row_ - down_[i].first);
+      for (int64_t c = 0; c < channels_; ++c) {
+        std::vector<double>& line = lines_[i % 2][static_cast<size_t>(c)];
+        if (k == 0) line.assign(static_cast<size_t>(in_width_), 0);
+        AddRow(row + c * in_width_, down_[i].weights[k], &line);
+        if (k + 1 == down_[i].weights.size()) Across(line, across_, Out(c, i));
+      }
+      if (k + 1 == down_[i].weights.size()) next_ = i + 1;
+    }
+  }
+
+  void Grow(const uint8_t* row) {
+    for (; next_ < down_.size() && LastOf(down_[next_]) == row_; ++next_) {
+      const ResizeTaps& taps = down_[next_];
+      for (int64_t c = 0; c < channels_; ++c) {
+        std::vector<double>& line = lines_[0][static_cast<size_t>(c)];
+        line.assign(static_cast<size_t>(in_width_), 0);
+        for (size_t k = 0; k < taps.weights.size(); ++k) {
+          const bool last = k + 1 == taps.weights.size();
+          AddRow((last ? row : before_.data()) + c * in_width_, taps.weights[k], &line);
+        }
+        Across(line, across_, Out(c, next_));
+      }
+    }
+    before_.assign(row, row + channels_ * in_width_);
+  }
+
+  static int64_t LastOf(const ResizeTaps& taps) {
+    return taps.first + static_cast<int64_t>(taps.weights.size()) - 1;
+  }
+  uint8_t* Out(int64_t channel, size_t row) {
+    const auto height = static_cast<int64_t>(down_.size());
+    const auto width = static_cast<int64_t>(across_.size());
+    return result_.data<uint8_t>() + (channel * height + static_cast<int64_t>(row)) * width;
+  }
+
+  int64_t channels_, in_width_;
+  bool shrinks_;
+  std::vector<ResizeTaps> down_, across_;
+  Tensor result_;
+  int64_t row_ = 0;                            // the number of the next input row
+  size_t next_ = 0;                            // the first output row that is not complete
+  std::vector<std::vector<double>> lines_[2];  // of the open output rows, by channel
+  std::vector<uint8_t> before_;                // the last input row
+};
+
+// Arranges and resizes the rows of a decoder.
+class PictureMaker : public PictureRowSink {
+ public:
+  PictureMaker(const PictureForm& form, const std::string& source) : form_(form), source_(source) {}
+
+  void Begin(const PictureHead& head) override {
+    from_ = head.channels, width_ = head.width;
+    if (form_.channels == 0) form_.channels = from_ < 3 ? 1 : 3;
+    if (form_.height == 0) form_.height = head.height;
+    if (form_.width == 0) form_.width = head.width;
+    Shrink(head);
+    const auto row = static_cast<uint64_t>(head.width * form_.channels);
+    const uint64_t lines = 2 * sizeof(double) * row + 4 * row;
+    const auto size = static_cast<uint64_t>(form_.channels * form_.height * form_.width);
+    const uint64_t bytes = head.held_bytes + lines + size;
+    if (bytes > form_.most_bytes) {
+      throw Error(ErrorCode::kResourceExhausted,
+                  fmt::format("{}: {} of {} x {} pixels takes {} of memory; the limit is {}, which "
+                              "decode_mb of a job or --decode_mb of a command raises",
+                              source_, head.kind, head.width, head.height, HumanBytes(bytes),
+                              HumanBytes(form_.most_bytes)));
+    }
+    row_.resize(static_cast<size_t>(row));
+    resizer_.emplace(form_.channels, head.height, head.width, form_.height, form_.width);
+  }
+  void Row(const uint8_t* row) override {
+    ArrangeRow(row, from_, form_, width_, row_.data());
+    resizer_->Add(row_.data());
+  }
+  const Tensor& result() const { return resizer_->result(); }
+
+ private:
+  void Shrink(const PictureHead& head) {
+    const int64_t longer = std::max(head.height, head.width);
+    if (form_.most_side == 0 || longer <= form_.most_side) return;
+    form_.height = std::max<int64_t>(head.height * form_.most_side / longer, 1);
+    form_.width = std::max<int64_t>(head.width * form_.most_side / longer, 1);
+  }
+
+  PictureForm form_;
+  const std::string& source_;
+  int64_t from_ = 0, width_ = 0;
+  std::vector<uint8_t> row_;
+  std::optional<RowResizer> resizer_;
+};
 
 }  // namespace
 
@@ -157,12 +281,16 @@ void CheckPictureSize(const std::string& source, uint64_t height, uint64_t width
                   source, width, height, kMaxPictureSide, kMaxPicturePixels));
 }
 
+Tensor DecodePicture(std::string_view bytes, const std::string& source, const PictureForm& form) {
+  if (form.channels != 0 && form.channels != 1 && form.channels != 3)
+    ThrowInvalid(fmt::format("{}: channels must be 0, 1 or 3, got {}", source, form.channels));
+  PictureMaker maker(form, source);
+  DecodeAny(bytes, source, form.channels == 1, maker);
+  return maker.result();
+}
+
 Tensor DecodePicture(std::string_view bytes, const std::string& source, int64_t channels) {
-  if (channels != 0 && channels != 1 && channels != 3)
-    ThrowInvalid(fmt::format("{}: channels must be 0, 1 or 3, got {}", source, channels));
-  const Tensor raw = DecodeAny(bytes, source, channels == 1);
-  if (channels == 0) channels = raw.shape()[2] < 3 ? 1 : 3;
-  return Arrange(raw, channels);
+  return DecodePicture(bytes, source, PictureForm{channels});
 }
 
 Tensor ResizePicture(const Tensor& picture, int64_t height, int64_t width) {

@@ -5,6 +5,7 @@
 
 #include <csetjmp>
 #include <cstdio>
+#include <vector>
 // These follow <cstdio>, which they need.
 #include <jerror.h>
 #include <jpeglib.h>
@@ -32,7 +33,7 @@ class JpegDecoder {
   JpegDecoder(const JpegDecoder&) = delete;
   JpegDecoder& operator=(const JpegDecoder&) = delete;
 
-  Tensor Decode() {
+  void Decode(PictureRowSink& sink) {
     Run(&JpegDecoder::ReadHeader);
     CheckPictureSize(source_, jpeg_.image_height, jpeg_.image_width);
     const bool grey_file = jpeg_.jpeg_color_space == JCS_GRAYSCALE;
@@ -43,12 +44,20 @@ class JpegDecoder {
                                jpeg_.num_components));
     CheckPacked();
     jpeg_.out_color_space = grey_ || grey_file ? JCS_GRAYSCALE : JCS_RGB;
-    const int64_t channels = jpeg_.out_color_space == JCS_GRAYSCALE ? 1 : 3;
-    Tensor pixels(DType::kUInt8, {jpeg_.image_height, jpeg_.image_width, channels});
-    out_ = pixels.data<uint8_t>();
-    row_bytes_ = static_cast<size_t>(jpeg_.image_width * channels);
-    Run(&JpegDecoder::ReadPixels);
-    return pixels;
+    PictureHead head;
+    head.height = jpeg_.image_height, head.width = jpeg_.image_width;
+    head.channels = jpeg_.out_color_space == JCS_GRAYSCALE ? 1 : 3;
+    const bool whole = jpeg_has_multiple_scans(&jpeg_) != 0;
+    head.kind = whole ? "a progressive JPEG" : "a JPEG";
+    if (whole) head.held_bytes = CoefficientBytes();
+    sink.Begin(head);
+    row_.resize(static_cast<size_t>(head.width * head.channels));
+    Run(&JpegDecoder::Start);
+    for (int64_t y = 0; y < head.height; ++y) {
+      Run(&JpegDecoder::ReadRow);
+      sink.Row(row_.data());
+    }
+    Run(&JpegDecoder::Finish);
   }
 
  private:
@@ -79,15 +88,27 @@ class JpegDecoder {
                                              jpeg_.image_width, jpeg_.image_height, bytes_.size()));
   }
 
-  // jpeg_finish_decompress fails if the file is cut off after the pixels.
-  void ReadPixels() {
-    jpeg_start_decompress(&jpeg_);
-    while (jpeg_.output_scanline < jpeg_.output_height) {
-      JSAMPROW row = out_ + jpeg_.output_scanline * row_bytes_;
-      jpeg_read_scanlines(&jpeg_, &row, 1);
+  // What libjpeg keeps of a picture that comes in several scans: all coefficients, of 2 bytes.
+  uint64_t CoefficientBytes() const {
+    uint64_t blocks = 0;
+    for (int i = 0; i < jpeg_.num_components; ++i) {
+      const jpeg_component_info& component = jpeg_.comp_info[i];
+      const auto wide = uint64_t{component.width_in_blocks} +
+                        static_cast<uint64_t>(component.h_samp_factor);  // padded to whole units
+      const auto high =
+          uint64_t{component.height_in_blocks} + static_cast<uint64_t>(component.v_samp_factor);
+      blocks += wide * high;
     }
-    jpeg_finish_decompress(&jpeg_);
+    return blocks * sizeof(JBLOCK);
   }
+
+  void Start() { jpeg_start_decompress(&jpeg_); }
+  void ReadRow() {
+    JSAMPROW row = row_.data();
+    jpeg_read_scanlines(&jpeg_, &row, 1);
+  }
+  // Fails if the file is cut off after the pixels.
+  void Finish() { jpeg_finish_decompress(&jpeg_); }
 
   [[noreturn]] static void Fail(j_common_ptr jpeg) {
     auto* self = static_cast<JpegDecoder*>(jpeg->client_data);
@@ -115,8 +136,7 @@ class JpegDecoder {
   std::string_view bytes_;
   const std::string& source_;
   bool grey_;
-  uint8_t* out_ = nullptr;
-  size_t row_bytes_ = 0;
+  std::vector<uint8_t> row_;
   char what_[JMSG_LENGTH_MAX] = {};
   std::jmp_buf jump_ = {};
   jpeg_error_mgr errors_ = {};
@@ -126,8 +146,9 @@ class JpegDecoder {
 
 }  // namespace
 
-Tensor DecodeJpeg(std::string_view bytes, const std::string& source, bool grey) {
-  return JpegDecoder(bytes, source, grey).Decode();
+void DecodeJpeg(std::string_view bytes, const std::string& source, bool grey,
+                PictureRowSink& sink) {
+  JpegDecoder(bytes, source, grey).Decode(sink);
 }
 
 }  // namespace coracle::inline internal

@@ -27,21 +27,36 @@ class PngDecoder {
   PngDecoder(const PngDecoder&) = delete;
   PngDecoder& operator=(const PngDecoder&) = delete;
 
-  Tensor Decode() {
+  void Decode(PictureRowSink& sink) {
     Run(&PngDecoder::ReadHeader);
     CheckPictureSize(source_, png_get_image_height(png_, info_), png_get_image_width(png_, info_));
     CheckPacked();
+    const bool interlaced = png_get_interlace_type(png_, info_) != PNG_INTERLACE_NONE;
     Run(&PngDecoder::SetTransforms);
-    const auto height = static_cast<int64_t>(png_get_image_height(png_, info_));
-    const auto row_bytes = static_cast<int64_t>(png_get_rowbytes(png_, info_));
-    const auto channels = static_cast<int64_t>(png_get_channels(png_, info_));
-    const auto width = static_cast<int64_t>(png_get_image_width(png_, info_));
-    if (row_bytes != width * channels || png_get_bit_depth(png_, info_) != 8)
+    PictureHead head;
+    head.height = static_cast<int64_t>(png_get_image_height(png_, info_));
+    head.width = static_cast<int64_t>(png_get_image_width(png_, info_));
+    head.channels = static_cast<int64_t>(png_get_channels(png_, info_));
+    const auto row_bytes = static_cast<size_t>(png_get_rowbytes(png_, info_));
+    if (static_cast<int64_t>(row_bytes) != head.width * head.channels ||
+        png_get_bit_depth(png_, info_) != 8)
       ThrowDamagedPicture(source_, "libpng does not make bytes of this PNG");
-    Tensor pixels(DType::kUInt8, {height, width, channels});
-    for (int64_t y = 0; y < height; ++y) rows_.push_back(pixels.data<uint8_t>() + y * row_bytes);
-    Run(&PngDecoder::ReadPixels);
-    return pixels;
+    head.kind = interlaced ? "an interlaced PNG" : "a PNG";
+    const auto rows = static_cast<size_t>(head.height);
+    if (interlaced) head.held_bytes = row_bytes * rows;
+    sink.Begin(head);
+    pixels_.resize(interlaced ? row_bytes * rows : row_bytes);
+    rows_.push_back(pixels_.data());
+    if (interlaced) {
+      for (size_t y = 1; y < rows; ++y) rows_.push_back(pixels_.data() + y * row_bytes);
+      Run(&PngDecoder::ReadImage);
+      for (const png_bytep row : rows_) sink.Row(row);
+    }
+    for (size_t y = 0; y < rows && !interlaced; ++y) {
+      Run(&PngDecoder::ReadRow);
+      sink.Row(rows_[0]);
+    }
+    Run(&PngDecoder::ReadEnd);
   }
 
  private:
@@ -85,11 +100,10 @@ class PngDecoder {
     png_read_update_info(png_, info_);
   }
 
-  // png_read_end fails if the file is cut off after the pixels.
-  void ReadPixels() {
-    png_read_image(png_, rows_.data());
-    png_read_end(png_, nullptr);
-  }
+  void ReadImage() { png_read_image(png_, rows_.data()); }
+  void ReadRow() { png_read_row(png_, rows_[0], nullptr); }
+  // Fails if the file is cut off after the pixels.
+  void ReadEnd() { png_read_end(png_, nullptr); }
 
   static void ReadBytes(png_structp png, png_bytep to, size_t count) {
     auto* self = static_cast<PngDecoder*>(png_get_io_ptr(png));
@@ -110,13 +124,14 @@ class PngDecoder {
   char what_[200] = {};
   png_structp png_ = nullptr;
   png_infop info_ = nullptr;
+  std::vector<uint8_t> pixels_;  // one row or, of an interlaced picture, all rows
   std::vector<png_bytep> rows_;
 };
 
 }  // namespace
 
-Tensor DecodePng(std::string_view bytes, const std::string& source) {
-  return PngDecoder(bytes, source).Decode();
+void DecodePng(std::string_view bytes, const std::string& source, PictureRowSink& sink) {
+  PngDecoder(bytes, source).Decode(sink);
 }
 
 }  // namespace coracle::inline internal

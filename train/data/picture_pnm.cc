@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 namespace coracle::inline internal {
 namespace {
@@ -16,7 +17,7 @@ class PnmReader {
  public:
   PnmReader(std::string_view bytes, const std::string& source) : bytes_(bytes), source_(source) {}
 
-  Tensor Read() {
+  void Read(PictureRowSink& sink) {
     const char kind = bytes_[1];
     if (kind != '2' && kind != '3' && kind != '5' && kind != '6') {
       ThrowInvalid(fmt::format("{}: a PNM of kind P{}; P2, P3, P5 and P6 are read", source_, kind));
@@ -37,14 +38,16 @@ class PnmReader {
       Fail(fmt::format("cut off: {} x {} pixels need at least {} bytes, {} follow the header",
                        width, height, least, bytes_.size() - at_));
     }
-    Tensor pixels(DType::kUInt8, {height, width, channels});
-    for (uint8_t& value : pixels.span<uint8_t>())
-      value = Scaled(text ? Number("a value") : Bytes());
+    sink.Begin({height, width, channels, 0, "a PNM"});
+    std::vector<uint8_t> row(static_cast<size_t>(width * channels));
+    for (uint32_t y = 0; y < height; ++y) {
+      for (uint8_t& value : row) value = Scaled(text ? Number("a value") : Bytes());
+      sink.Row(row.data());
+    }
     SkipBlanks();
     if (at_ < bytes_.size())
       Fail(fmt::format("{} bytes follow the pixels; a file may hold one picture",
                        bytes_.size() - at_));
-    return pixels;
   }
 
  private:
@@ -92,8 +95,8 @@ class PnmReader {
 
 }  // namespace
 
-Tensor DecodePnm(std::string_view bytes, const std::string& source) {
-  return PnmReader(bytes, source).Read();
+void DecodePnm(std::string_view bytes, const std::string& source, PictureRowSink& sink) {
+  PnmReader(bytes, source).Read(sink);
 }
 
 }  // namespace coracle::inline internal

@@ -3,6 +3,7 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/train/data/batch_check.h>
+#include <coracle/train/data/csv_columns.h>
 #include <coracle/train/data/data_source.h>
 #include <coracle/train/data/picture.h>
 #include <coracle/train/data/standardize.h>
@@ -114,7 +115,7 @@ std::vector<PictureFile> FilesOfList(const PictureOptions& options) {
     const std::string label(line.substr(cut + 1));
     if (!options.classes.empty())
       file.label = ClassOf(options, label, where);
-    else if (!ParseInt64(label, &file.label) || file.label < 0)
+    else if (!ParseWholeNumber(label, &file.label) || file.label < 0)
       ThrowInvalid(
           fmt::format("{}: the label {} is not the number of a class; give the names of "
                       "the classes: class: \"...\"",
@@ -139,6 +140,8 @@ void CheckOptions(const PictureOptions& o) {
       o.height * o.width > kMaxPicturePixels)
     ThrowInvalid(fmt::format("pictures cannot have {} x {} pixels", o.width, o.height));
   if (o.cache_mb < 0) ThrowInvalid("cache_mb must not be negative");
+  if (o.decode_mb < 1 || o.decode_mb > 1 << 24)
+    ThrowInvalid(fmt::format("decode_mb must lie in [1, 2^24], got {}", o.decode_mb));
   for (const auto& values : {o.mean, o.scale}) {
     if (values.size() <= 1 || static_cast<int64_t>(values.size()) == o.channels) continue;
     ThrowInvalid(
@@ -209,8 +212,9 @@ class PictureSource : public DataSource {
  private:
   Tensor Read(size_t row) const {
     const std::string& path = files_[row].path;
-    const Tensor picture = DecodePicture(ReadFile(path, kMaxFile), path, options_.channels);
-    return ResizePicture(picture, options_.height, options_.width);
+    PictureForm form{options_.channels, options_.height, options_.width, options_.channel_order};
+    form.most_bytes = static_cast<uint64_t>(options_.decode_mb) << 20;
+    return DecodePicture(ReadFile(path, kMaxFile), path, form);
   }
 
   // The bytes of a row, decoded now or kept from an earlier call.

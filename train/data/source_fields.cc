@@ -20,6 +20,12 @@ MemberType TypeOfDelimiter() {
           }};
 }
 
+OneOf ChannelOrders(const std::string& type) {
+  return {type,
+          {{"RGB", ChannelOrder::kRgb, "red, green, blue"},
+           {"BGR", ChannelOrder::kBgr, "blue, green, red"}}};
+}
+
 namespace {
 
 void CheckDigits(const DigitsOptions& digits, const FieldPlaces& given) {
@@ -35,8 +41,13 @@ void CheckDigits(const DigitsOptions& digits, const FieldPlaces& given) {
 }
 
 void CheckTextColumn(const CsvColumn& column, const FieldPlaces& given) {
-  if (!column.text()) given.Fail("length", "is of words or characters, which are not given");
+  if (!column.text())
+    given.Fail("length", "is of words, characters or byte_pairs, which are not given");
   if (column.words && column.characters) given.Fail("characters", "and words do not go together");
+  if (column.byte_pairs && (column.words || column.characters))
+    given.Fail("byte_pairs", "do not go together with words or characters");
+  if (column.byte_pairs && column.length == 0 && column.byte_pairs->padding != 0)
+    given.Child("byte_pairs").Fail("padding", "needs length, which texts are padded to");
   for (const char* field : {"fill", "mean", "scale"})
     if (given.Has(field)) given.Fail(field, "does not apply to a text");
   if (!column.categories.empty()) given.Fail("category", "does not apply to a text", 0);
@@ -121,6 +132,28 @@ Fields<TextColumnOptions> WordsFields() {
            "Each ASCII punctuation mark is a word of its own; otherwise only blanks divide words");
 }
 
+Fields<TextColumnOptions> BytePairFields() {
+  using O = TextColumnOptions;
+  return Fields<O>(
+             "A text becomes numbers of a vocabulary by merges of byte pairs, exactly as GPT-2's "
+             "tools encode it.")
+      .Message("BytePairsConfig")
+      .Add("merges", &O::merges,
+           "A file with the two tokens of a merge on each line, the first merge first: merges.txt",
+           kRequired, FieldExample{"merges: \"merges.txt\" vocabulary: \"vocab.json\""})
+      .Add("vocabulary", &O::vocabulary,
+           "A file with a JSON object that gives each token its number: vocab.json", kRequired,
+           FieldExample{"merges: \"merges.txt\" vocabulary: \"vocab.json\""})
+      .Add("padding", &O::padding, "The number that fills texts up to `length`", RangeFrom(0),
+           FieldExample{"merges: \"merges.txt\" vocabulary: \"vocab.json\" padding: 50256"})
+      .Add("lower", &O::lower, "Makes letters A to Z small")
+      .Rule([](O& pairs, const FieldPlaces& given) {
+        for (const auto& [field, file] :
+             {std::pair{"merges", &pairs.merges}, {"vocabulary", &pairs.vocabulary}})
+          if (file->empty()) given.Fail(field, "must name a file");
+      });
+}
+
 Fields<CsvColumn> CsvColumnFields() {
   using O = CsvColumn;
   return Fields<O>("A column of data that is not as the others.")
@@ -150,7 +183,12 @@ Fields<CsvColumn> CsvColumnFields() {
               CommonTextFields("A text is cut into its characters (UTF-8), numbered like words.",
                                "CharactersConfig"),
               "The same for the characters of a text", FieldExample{"characters { } length: 64"})
-      .Add("length", &O::length, "Texts are padded with 0, or cut off, at their end",
+      .Nested("byte_pairs", &O::byte_pairs, BytePairFields(),
+              "The same for byte pairs, whose numbers are those of their vocabulary",
+              FieldExample{"byte_pairs { merges: \"merges.txt\" vocabulary: \"vocab.json\" } "
+                           "length: 64"})
+      .Add("length", &O::length,
+           "Texts are padded with 0 (byte_pairs: with `padding`), or cut off, at their end",
            LimitedRange(1, 1 << 24), kNoDefault, FieldExample{"words { } length: 64"})
       .Rule(CheckCsvColumn);
 }
@@ -169,6 +207,12 @@ Fields<DatumOptions> DatabaseFields(const char* doc, const char* message,
   return Fields<DatumOptions>(doc)
       .Message(message)
       .Add("file", &DatumOptions::file, file_doc, kRequired, FieldExample{example})
+      .Add("channel_order", &DatumOptions::channel_order,
+           "Of images with 3 channels. The values stay as they are; the model remembers the order, "
+           "and `coracle predict` decodes pictures in it. Default: BGR, as convert_imageset writes "
+           "them, with a warning; databases of convert_cifar_data are RGB",
+           ChannelOrders(std::string(message) + ".ChannelOrder"),
+           FieldExample{std::string(example) + " channel_order: BGR"})
       .Rule([format](DatumOptions& options, const FieldPlaces&) { options.format = format; });
 }
 
@@ -301,6 +345,9 @@ Fields<PictureOptions> FieldsOf(const PictureOptions&) {
            FieldExample{"list: \"train.txt\" height: 28 width: 28"})
       .Add("channels", &O::channels, "1: grey (0.299 R + 0.587 G + 0.114 B), 3: red, green, blue",
            ClosedRange(1, 3), FieldExample{"channels: 1"})
+      .Add("channel_order", &O::channel_order,
+           "Of 3 channels: BGR is for a model that was trained so, such as one of Caffe",
+           ChannelOrders("PicturesConfig.ChannelOrder"), FieldExample{"channel_order: BGR"})
       .Add("height", &O::height, "Of the resized pictures", LimitedRange(1, 65500), kNoDefault,
            FieldExample{"height: 28"})
       .Add("width", &O::width, "Of the resized pictures", LimitedRange(1, 65500), kNoDefault,
@@ -325,10 +372,16 @@ Fields<PictureOptions> FieldsOf(const PictureOptions&) {
                    "it is left out, with a warning; all files are read before the first step"}}})
       .Add("cache_mb", &O::cache_mb, "Decoded pictures kept in memory, in MiB",
            LimitedRange(0, 1 << 24))
+      .Add("decode_mb", &O::decode_mb,
+           "The most memory that decoding one file may take, in MiB; only interlaced PNG and "
+           "progressive JPEG files need more than their resized picture",
+           LimitedRange(1, 1 << 24))
       .Rule([](O& pictures, const FieldPlaces& given) {
         if (given.Has("directory") && given.Has("list"))
           given.Fail("list", "and directory do not go together");
         if (pictures.channels == 2) given.Fail("channels", "must be 1 or 3, got 2");
+        if (given.Has("channel_order") && pictures.channels != 3)
+          given.Fail("channel_order", "is of 3 channels");
         const auto refuse = [&](const char* field) {
           if (given.Has(field) && pictures.standardize)
             given.Fail(field, "is what standardize computes", 0);
@@ -386,6 +439,21 @@ Fields<TransformOptions> FieldsOf(const TransformOptions&) {
         if (given.Has("mean_file") && !transform.mean_value.empty())
           given.Fail("mean_file", "and mean_value do not go together");
       });
+}
+
+Fields<MixupOptions> FieldsOf(const MixupOptions&) {
+  using O = MixupOptions;
+  return Fields<O>(
+             "In training, each row becomes share * row + (1 - share) * another row, and its soft "
+             "label mixes their labels in the same way. Rows of tests stay as they are. Adds the "
+             "column soft_label, float32 [classes], which the loss must read in place of label.")
+      .Message("MixupConfig")
+      .Add("alpha", &O::alpha,
+           "The share is drawn from Beta(alpha, alpha): small values mix little, 1 mixes evenly",
+           LimitedRange(0.001, 1000), FieldExample{"alpha: 0.4"})
+      .Add("classes", &O::classes,
+           "Elements of soft_label; default: one more than the largest label of the training rows",
+           LimitedRange(1, 1 << 20), kNoDefault, FieldExample{"classes: 10"});
 }
 
 }  // namespace coracle::inline internal

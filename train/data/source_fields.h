@@ -17,5 +17,8 @@ Fields<DatumOptions> LmdbFields();
 Fields<DatumOptions> LevelDbFields();
 Fields<PictureOptions> FieldsOf(const PictureOptions&);
 Fields<TransformOptions> FieldsOf(const TransformOptions&);
+Fields<MixupOptions> FieldsOf(const MixupOptions&);
+// The words RGB and BGR; `type` names the enum in a schema.
+OneOf ChannelOrders(const std::string& type);
 
 }  // namespace coracle::inline internal

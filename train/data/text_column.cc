@@ -1,5 +1,6 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/train/data/byte_pairs.h>
 #include <coracle/train/data/text_column.h>
 #include <fmt/format.h>
 
@@ -55,10 +56,22 @@ std::vector<std::string> TokensOf(const CsvColumn& column, std::string_view cell
   return column.words ? WordsOf(text, options.split_punctuation) : characters;
 }
 
+namespace {
+
+std::vector<int64_t> PairIdsOf(const TextColumnOptions& options, std::string_view cell) {
+  return options.pairs->Encode(options.lower ? Lowered(std::string(cell)) : std::string(cell));
+}
+
+}  // namespace
+
 std::vector<int64_t> TextIdsOf(const CsvColumn& column, std::string_view cell) {
   std::vector<int64_t> ids;
-  for (const std::string& token : TokensOf(column, cell))
-    ids.push_back(column.text()->list->Id(token));
+  if (column.byte_pairs) {
+    ids = PairIdsOf(*column.byte_pairs, cell);
+  } else {
+    for (const std::string& token : TokensOf(column, cell))
+      ids.push_back(column.text()->list->Id(token));
+  }
   if (column.length > 0 && static_cast<int64_t>(ids.size()) > column.length)
     ids.resize(static_cast<size_t>(column.length));
   return ids;
@@ -69,13 +82,35 @@ const std::string& NameOfIds(const CsvColumn& column) {
   return column.ids.empty() ? column.name : column.ids;
 }
 
+int64_t PaddingOf(const CsvColumn& column) {
+  return column.byte_pairs ? column.byte_pairs->padding : WordList::kPadding;
+}
+
 TextRows::TextRows(const CsvColumn& column) : column_(column) {
+  if (column.byte_pairs) {
+    TextColumnOptions& pairs = *column_.byte_pairs;
+    if (!pairs.pairs)
+      pairs.pairs =
+          std::make_shared<const BytePairs>(BytePairs::Read(pairs.merges, pairs.vocabulary));
+    if (pairs.padding < 0 || pairs.padding >= pairs.pairs->size())
+      ThrowInvalid(
+          fmt::format("byte_pairs: padding is {}, but the vocabulary has the numbers 0 to "
+                      "{}",
+                      pairs.padding, pairs.pairs->size() - 1));
+    return;
+  }
   list_ = options().list;
   if (!list_ && !options().vocabulary.empty())
     list_ = std::make_shared<const WordList>(WordList::Read(options().vocabulary));
 }
 
 void TextRows::Add(std::string_view cell) {
+  if (column_.byte_pairs) {
+    const std::vector<int64_t> ids = PairIdsOf(*column_.byte_pairs, cell);
+    values_.insert(values_.end(), ids.begin(), ids.end());
+    offsets_.push_back(values_.size());
+    return;
+  }
   for (std::string& token : TokensOf(column_, cell)) {
     int64_t value = 0;
     if (list_)
@@ -115,9 +150,16 @@ void TextRows::MakeList(const std::vector<int64_t>& rows, const std::string& fil
   for (int64_t& value : values_) value = ids[static_cast<size_t>(value)];
 }
 
+void TextRows::SetVocabulary(CsvColumn* column) const {
+  if (column_.byte_pairs)
+    column->byte_pairs->pairs = column_.byte_pairs->pairs;
+  else
+    (column->words ? column->words : column->characters)->list = list_;
+}
+
 std::vector<MemoryColumn> TextRows::Finish(const std::vector<int64_t>& rows,
                                            const std::string& file) {
-  if (!list_) MakeList(rows, file);
+  if (!list_ && !column_.byte_pairs) MakeList(rows, file);
   const auto count = static_cast<int64_t>(offsets_.size()) - 1;
   const std::string& name = NameOfIds(column_);
   if (column_.length == 0) {
@@ -130,7 +172,7 @@ std::vector<MemoryColumn> TextRows::Finish(const std::vector<int64_t>& rows,
   MemoryColumn ids{name, Tensor(DType::kInt64, {count, column_.length}), {column_.length}};
   MemoryColumn lengths{name + "@LENGTH", Tensor(DType::kInt64, {count, 1}), {1}};
   int64_t* to = ids.rows.data<int64_t>();
-  std::fill_n(to, ids.rows.numel(), WordList::kPadding);
+  std::fill_n(to, ids.rows.numel(), PaddingOf(column_));
   for (int64_t row = 0; row < count; ++row, to += column_.length) {
     const auto r = static_cast<size_t>(row);
     const int64_t n = std::min(column_.length, static_cast<int64_t>(offsets_[r + 1] - offsets_[r]));

@@ -1,5 +1,5 @@
 #pragma once
-// Columns of text in a csv file: cells become numbers of words or characters.
+// Columns of text in a csv file: cells become numbers of words, characters or byte pairs.
 
 #include <coracle/train/data/data_source.h>
 
@@ -13,11 +13,14 @@
 
 namespace coracle::inline internal {
 
-// The words or characters of a cell. Throws kInvalidArgument for text that is not UTF-8.
+// The words or characters of a cell, but no byte pairs. Throws kInvalidArgument for text that is
+// not UTF-8.
 std::vector<std::string> TokensOf(const CsvColumn& column, std::string_view cell);
 // The ids of a cell; the column must have a list. They are cut off at column.length, if it is set,
 // but not padded.
 std::vector<int64_t> TextIdsOf(const CsvColumn& column, std::string_view cell);
+// The number that fills texts up to column.length.
+int64_t PaddingOf(const CsvColumn& column);
 // The name of the column of ids in the data.
 const std::string& NameOfIds(const CsvColumn& column);
 
@@ -31,7 +34,8 @@ class TextRows {
   // Makes the list of words of the chosen rows unless there is one, and returns the columns of ids
   // and of lengths. `file` names the data in errors.
   std::vector<MemoryColumn> Finish(const std::vector<int64_t>& rows, const std::string& file);
-  const std::shared_ptr<const WordList>& list() const { return list_; }
+  // Gives a column of the same kind the words, or the byte pairs, that these rows use.
+  void SetVocabulary(CsvColumn* column) const;
 
  private:
   const TextColumnOptions& options() const { return *column_.text(); }

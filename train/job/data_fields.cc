@@ -29,8 +29,12 @@ void CheckData(DataConfig& data, const FieldPlaces& given) {
   for (size_t i = 0; i < data.class_weight.size(); ++i)
     if (!(data.class_weight[i] >= 0 && std::isfinite(data.class_weight[i])))
       given.Fail("class_weight", "must be finite and not negative", static_cast<int>(i));
+  if (data.mixup && (!data.class_weight.empty() || data.balance == ClassBalance::kWeights))
+    given.Fail("mixup",
+               "does not go together with weights of classes: a mixture of two rows has no weight "
+               "of its own");
   if (!std::holds_alternative<TextOptions>(data.source)) return;
-  for (const char* field : {"first", "limit", "split", "class_weight", "balance"})
+  for (const char* field : {"first", "limit", "split", "class_weight", "balance", "mixup"})
     if (given.Has(field)) given.Fail(field, "does not apply to a text; its holdout divides it");
 }
 
@@ -119,6 +123,10 @@ const Fields<DataConfig>& DataFields() {
                        "use the training data's weights"},
                       {"SAMPLING", ClassBalance::kSampling,
                        "in training, rows are drawn such that each class comes equally often"}}})
+          .Nested(
+              "mixup", &O::mixup, FieldsOf(MixupOptions()),
+              "Of `train`: mixes the rows of a batch and their labels. Tests get soft_label, too",
+              Example{"mixup { alpha: 0.4 }"})
           .Add("like_train", &O::like_train,
                "Of test data: the source has the fields of the one under `train`, except for those "
                "given here, and the same transform. Without a source, it reads the part of the "

@@ -107,6 +107,8 @@ struct DataConfig {
   std::optional<SplitConfig> split = {};
   std::vector<float> class_weight = {};  // if not empty: see MakeWeighted
   ClassBalance balance = ClassBalance::kNone;
+  // Of training data; see MakeMixed. Its seed is the job's, and tests only get the column.
+  std::optional<MixupOptions> mixup = {};
   bool like_train = false;    // of a job text, which then gives the fields of `train`
   int64_t first = 0;          // counted in the rows that the split leaves
   int64_t limit = 0;          // 0: all
@@ -149,6 +151,8 @@ enum class MetricKind {
   kR2,
   kMae,
   kRmse,
+  // The counts of labels and answers, in evaluations only: no number, but a matrix.
+  kConfusion,
 };
 
 // How the values of several classes become one. Classes without labels and answers do not count.
@@ -167,6 +171,9 @@ struct MetricConfig {
   std::string label = "";
   int64_t k = 1;                                  // for accuracy
   MetricAverage average = MetricAverage::kMacro;  // for precision, recall and F1
+  // For kMae and kRmse: what 1 is in the label's own unit. A run sets it for labels that its data
+  // scales.
+  double unit = 1;
 };
 
 // A test set: separate data for evaluations.

@@ -36,7 +36,10 @@ OneOf MetricKinds() {
            {"F1", MetricKind::kF1, "harmonic mean of the two"},
            {"R2", MetricKind::kR2, "1 - squared errors / squared deviations of the labels"},
            {"MAE", MetricKind::kMae, "mean absolute error of the numbers var"},
-           {"RMSE", MetricKind::kRmse, "root of their mean squared error"}}};
+           {"RMSE", MetricKind::kRmse, "root of their mean squared error"},
+           {"CONFUSION", MetricKind::kConfusion,
+            "no number, but a matrix: how often rows of each label are answered as each class, by "
+            "the largest score in var; of test sets"}}};
 }
 
 void FinishMetric(MetricConfig& metric, const FieldPlaces& given) {
@@ -59,7 +62,8 @@ Fields<MetricConfig> MetricFields() {
       .Add("name", &O::name, "As printed; default: var", Example{"name: \"error\""})
       .Add("kind", &O::kind, "What is computed", Number{40}, MetricKinds())
       .Add("label", &O::label,
-           "Of kinds from ACCURACY to F1: one integer per row; of R2, MAE and RMSE: one number",
+           "Of kinds from ACCURACY to F1, and CONFUSION: one integer per row; of R2, MAE and RMSE: "
+           "one number. MAE and RMSE of labels that csv scales are in the label's own unit",
            Example{"kind: ACCURACY label: \"label\""})
       .Add("k", &O::k, "Of ACCURACY", RangeFrom(1), Example{"kind: ACCURACY label: \"label\" k: 5"})
       .Add("average", &O::average, "Of PRECISION, RECALL and F1",
@@ -522,7 +526,8 @@ Fields<JobConfig> MakeJobFields() {
 }  // namespace
 
 bool internal::ComparesScores(MetricKind kind) {
-  return kind == MetricKind::kAccuracy || kind == MetricKind::kAuc || HasAverage(kind);
+  return kind == MetricKind::kAccuracy || kind == MetricKind::kAuc || HasAverage(kind) ||
+         kind == MetricKind::kConfusion;
 }
 
 bool internal::ComparesNumbers(MetricKind kind) {

@@ -3,6 +3,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/base/trace.h>
 #include <coracle/train/data/csv_columns.h>
+#include <coracle/train/job/channel_order.h>
 #include <coracle/train/job/job.h>
 #include <fmt/format.h>
 
@@ -48,13 +49,14 @@ void WarnOfWholeCrop(const JobConfig& config, const TransformOptions& transform,
 }
 
 // Tests use the centre of each image, without random changes.
-DataSourcePtr Transform(const JobConfig& config, TransformOptions transform, DataSourcePtr source,
-                        bool test) {
+DataSourcePtr Transform(const JobConfig& config, TransformOptions transform, ChannelOrder order,
+                        DataSourcePtr source, bool test) {
   if (!test) WarnOfWholeCrop(config, transform, *source);
   if (!transform.mean_file.empty()) transform.mean_file = config.DataPath(transform.mean_file);
   transform.random_crop = !test;
   transform.mirror &= !test;
   transform.seed = config.random_seed;
+  transform.channel_order = order;
   return MakeTransformed(std::move(source), transform);
 }
 
@@ -73,7 +75,7 @@ RowChoice RowsOf(const DataConfig& data, bool test) {
 
 // Whether tests need numbers that are computed from the training data.
 bool NeedsFit(const JobConfig& config, const DataConfig& test) {
-  if (test.balance == ClassBalance::kWeights) return true;
+  if (test.balance == ClassBalance::kWeights || config.train.mixup) return true;
   if (test.source.index() != config.train.source.index()) return false;
   if (const auto* pictures = std::get_if<PictureOptions>(&config.train.source))
     return pictures->standardize || (pictures->classes.empty() && pictures->list.empty());
@@ -189,6 +191,14 @@ struct DataToOpen {
   std::shared_ptr<const FittedOptions> fitted = nullptr;
 };
 
+void SetPaths(const JobConfig& config, CsvColumn* column) {
+  for (auto* text : {&column->words, &column->characters, &column->byte_pairs}) {
+    if (!*text) continue;
+    for (std::string* file : {&(*text)->vocabulary, &(*text)->merges})
+      if (!file->empty()) *file = config.DataPath(*file);
+  }
+}
+
 DataSourcePtr OpenSource(const JobConfig& config, const DataToOpen& open) {
   const bool test = open.test;
   const FittedOptions* fitted = open.fitted.get();
@@ -207,10 +217,7 @@ DataSourcePtr OpenSource(const JobConfig& config, const DataToOpen& open) {
         if (test)
           csv = WithFitted(std::move(csv), config, fitted && fitted->csv ? &*fitted->csv : nullptr);
         csv.file = config.DataPath(csv.file);
-        for (CsvColumn& column : csv.columns)
-          for (auto* text : {&column.words, &column.characters})
-            if (*text && !(*text)->vocabulary.empty())
-              (*text)->vocabulary = config.DataPath((*text)->vocabulary);
+        for (CsvColumn& column : csv.columns) SetPaths(config, &column);
         if (test) RequireOrderOfTrain(config, csv);
         return MakeCsvSource(csv, rows);
       },
@@ -250,6 +257,18 @@ DataSourcePtr Balance(const JobConfig& config, const DataToOpen& open, DataSourc
   return MakeWeighted(std::move(source), std::move(weights));
 }
 
+// Tests get the classes of the training data, and no mixtures.
+DataSourcePtr Mix(const JobConfig& config, const DataToOpen& open, DataSourcePtr source) {
+  if (open.test && open.data.mixup)
+    ThrowInvalid("mixup is for training data; tests get the column soft_label by themselves");
+  if (!config.train.mixup) return source;
+  MixupOptions mixup = *config.train.mixup;
+  mixup.seed = config.random_seed;
+  mixup.mixes = !open.test;
+  if (open.test && open.fitted) mixup.classes = open.fitted->soft_classes;
+  return MakeMixed(std::move(source), mixup);
+}
+
 // `where` is the place of the data in the job text.
 DataSourcePtr Open(const JobConfig& config, const DataToOpen& open, const std::string& where,
                    const std::string& part) {
@@ -261,8 +280,10 @@ DataSourcePtr Open(const JobConfig& config, const DataToOpen& open, const std::s
       source = MakeRandomPart(std::move(source), data.split->holdout, data.split->seed, open.test);
     source = MakeSubset(std::move(source), data.first, data.limit);
     source = Balance(config, open, std::move(source));
-    return data.transform ? Transform(config, *data.transform, std::move(source), open.test)
-                          : source;
+    if (data.transform)
+      source =
+          Transform(config, *data.transform, ChannelOrderOf(data), std::move(source), open.test);
+    return Mix(config, open, std::move(source));
   } catch (const Error& e) {
     const Error located = e.WithPrefix(fmt::format("{}: {}", where, part));
     if (e.code() != ErrorCode::kNotFound || !config.data_dir.empty()) throw located;

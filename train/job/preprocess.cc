@@ -1,5 +1,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/field_places.h>
+#include <coracle/train/data/byte_pairs.h>
 #include <coracle/train/data/source_fields.h>
 #include <coracle/train/job/field_reader.h>
 #include <coracle/train/job/preprocess.h>
@@ -30,7 +31,14 @@ Fields<RawColumn> RawColumnFields() {
       .Message("RawColumn")
       .Inline(&O::column, FieldsOf(CsvColumn()))
       .Add("number", &O::number, "In the files of the job, from 0", kRequired, RangeFrom(0))
-      .Add("word", &O::words, "The words or characters of a column of text, from number 2 on");
+      .Add("word", &O::words,
+           "The words or characters of a column of text, from number 2 on; the tokens of byte "
+           "pairs, from number 0 on")
+      .Add("merge", &O::merges, "The merges of byte pairs, in their order")
+      .Rule([](O& raw, const FieldPlaces& given) {
+        if (given.Has("merge") && !raw.column.byte_pairs)
+          given.Fail("merge", "is of byte_pairs, which are not given", 0);
+      });
 }
 
 void CheckCsv(const RawCsv& csv, const FieldPlaces& given) {
@@ -80,6 +88,8 @@ void CheckPicture(const RawPicture& picture, const FieldPlaces& given) {
   };
   if (!per_channel(picture.mean)) given.Fail("mean", "must have one number, or one per channel");
   if (!per_channel(picture.scale)) given.Fail("scale", "must have one number, or one per channel");
+  if (given.Has("channel_order") && picture.channels != 3)
+    given.Fail("channel_order", "is of 3 channels");
   const auto elements = static_cast<uint64_t>(picture.channels) *
                         static_cast<uint64_t>(picture.height) *
                         static_cast<uint64_t>(picture.width);  // each is at most 2^20
@@ -103,6 +113,9 @@ Fields<RawPicture> RawPictureFields() {
       .Add("channels", &O::channels, "Of the whole picture", kRequired, ClosedRange(1, 1024))
       .Add("height", &O::height, "Of the whole picture", kRequired, ClosedRange(1, kMostPixels))
       .Add("width", &O::width, "Of the whole picture", kRequired, ClosedRange(1, kMostPixels))
+      .Add("channel_order", &O::channel_order,
+           "Of 3 channels, as the model reads them; picture files are decoded in this order",
+           ChannelOrders("RawPicture.ChannelOrder"))
       .Add("mean", &O::mean, "Subtracted from each byte: one number, or one per channel")
       .Add("scale", &O::scale, "Multiplies each byte then")
       .Nested("transform", &O::transform, FieldsOf(TransformOptions()),
@@ -128,6 +141,33 @@ Fields<RawText> RawTextFields() {
       .Add("column", &O::column, "The name of the column of texts", kRequired)
       .Add("character", &O::characters, "The characters in the order of their numbers", kRequired)
       .Rule(CheckText);
+}
+
+Fields<RawArray> RawArrayFields() {
+  using O = RawArray;
+  return Fields<O>("A column of arrays, which is fed as it is.")
+      .Message("RawArray")
+      .Add("column", &O::column, "The name of the array in the npz file of rows", kRequired)
+      .Add("dtype", &O::dtype, "Of its elements", kRequired,
+           OneOf{"RawArray.DType",
+                 {{"FLOAT32", DType::kFloat32},
+                  {"FLOAT64", DType::kFloat64},
+                  {"INT32", DType::kInt32},
+                  {"INT64", DType::kInt64},
+                  {"UINT8", DType::kUInt8}}})
+      .Add("shape", &O::shape, "Of a row, or of one element of a sequence", RangeFrom(1))
+      .Add("sequences", &O::sequences, "Each row is a sequence of such elements")
+      .Rule([](O& array, const FieldPlaces& given) {
+        if (array.shape.size() >= static_cast<size_t>(Shape::kMaxRank))
+          given.Fail("shape", fmt::format("may have at most {} dimensions", Shape::kMaxRank - 1));
+        uint64_t elements = 1;
+        for (const int64_t dim : array.shape) {
+          elements = static_cast<uint64_t>(dim) > kMostElements / elements
+                         ? kMostElements + 1
+                         : elements * static_cast<uint64_t>(dim);
+          if (elements > kMostElements) given.Fail("shape", "holds too many elements");
+        }
+      });
 }
 
 Fields<OutputMeaning> MeaningFields() {
@@ -166,8 +206,9 @@ void CheckPreprocess(const PreprocessConfig& config, const FieldPlaces& given) {
     given.Fail("version", fmt::format("{} is not known: this coracle reads version {}",
                                       config.version, PreprocessConfig::kVersion));
   }
-  const int sources = config.csv.has_value() + config.picture.has_value() + config.text.has_value();
-  if (sources != 1) given.FailHere("give one of csv, picture and text");
+  const int sources = config.csv.has_value() + config.picture.has_value() +
+                      config.text.has_value() + !config.arrays.empty();
+  if (sources != 1) given.FailHere("give one of csv, picture, text and array");
   if (config.inputs.empty()) given.FailHere("no input is fed");
   if (config.outputs.empty()) given.FailHere("no output is described");
 }
@@ -181,6 +222,7 @@ const Fields<PreprocessConfig>& PreprocessFields() {
           .Nested("csv", &O::csv, RawCsvFields(), "Rows of cells")
           .Nested("picture", &O::picture, RawPictureFields(), "Pictures")
           .Nested("text", &O::text, RawTextFields(), "Texts")
+          .Nested("array", &O::arrays, RawArrayFields(), "The columns of arrays")
           .Nested("input", &O::inputs, InputFields(), "Which column feeds which input")
           .Add("zeros", &O::zeros, "Inputs that are fed zeros: states at their beginning")
           .Nested("output", &O::outputs, MeaningFields(), "What the outputs mean")
@@ -252,9 +294,12 @@ std::string MessageText(const std::string& name, const FieldTable& table, const 
 // The fields of a column of text, which are a message of their own.
 std::string TextColumnText(const FieldTable& table, const CsvColumn& column) {
   if (!column.text()) return "";
-  const char* name = column.words ? "words" : "characters";
+  const char* name = column.words ? "words" : column.characters ? "characters" : "byte_pairs";
   TextColumnOptions options = *column.text();
-  options.vocabulary = "";  // `word` lists the vocabulary
+  // `word` lists the vocabulary, and `merge` the merges; the files of byte pairs are only names.
+  options.vocabulary = std::filesystem::path(options.vocabulary).filename().string();
+  options.merges = std::filesystem::path(options.merges).filename().string();
+  if (!column.byte_pairs) options.vocabulary = "";
   options.size = TextColumnOptions().size;
   options.min_count = TextColumnOptions().min_count;
   return MessageText("    " + std::string(name), *table.Find(name)->nested->table, &options);
@@ -303,6 +348,7 @@ std::string PreprocessConfig::ToText() const {
   if (csv) text += CsvText(*csv);
   if (picture) text += PictureText(*picture);
   if (this->text) text += MessageText("text", RawTextFields(), &*this->text);
+  for (const RawArray& array : arrays) text += MessageText("array", RawArrayFields(), &array);
   for (const BindConfig& input : inputs) text += MessageText("input", InputFields(), &input);
   if (!zeros.empty()) text += "zeros: " + ListText(zeros) + "\n";
   for (const OutputMeaning& output : outputs)
@@ -338,8 +384,12 @@ PreprocessConfig ParsePreprocess(std::string_view text, const std::string& sourc
     if (!column.mean) column.mean = 0.0F;
     if (!column.scale) column.scale = 1.0F;
     if (!column.text()) continue;
-    (column.words ? column.words : column.characters)->list = std::make_shared<const WordList>(
-        raw.words, fmt::format("{}: csv.column[{}].word", source, i));
+    const std::string place = fmt::format("{}: csv.column[{}].word", source, i);
+    if (column.byte_pairs)
+      column.byte_pairs->pairs = std::make_shared<const BytePairs>(raw.words, raw.merges, place);
+    else
+      (column.words ? column.words : column.characters)->list =
+          std::make_shared<const WordList>(raw.words, place);
   }
   return config;
 }

@@ -17,8 +17,9 @@ namespace coracle::inline internal {
 struct RawColumn {
   CsvColumn column = {};  // its name is that of the header; "" if the file has none
   int64_t number = 0;     // from 0, in the files of the job
-  // The words, or characters, of a column of text: the first has the number WordList::kFirst.
-  std::vector<std::string> words = {};
+  // The words, or characters, of a column of text: the first has the number WordList::kFirst. Of
+  // byte pairs: the tokens from number 0 on, and their merges in order.
+  std::vector<std::string> words = {}, merges = {};
 };
 
 // Rows of cells.
@@ -39,6 +40,7 @@ struct RawPicture {
   std::string column = "image";
   // Of the whole picture, which is cropped afterwards. Other pictures are resized to this size.
   int64_t channels = 1, height = 0, width = 0;
+  ChannelOrder channel_order = ChannelOrder::kRgb;  // of 3 channels
   // value = (byte - mean) * scale, before the transform: one number for all channels, or one for
   // each. Empty: 0 and 1.
   std::vector<float> mean = {}, scale = {};
@@ -50,6 +52,14 @@ struct RawPicture {
 struct RawText {
   std::string column = "text";
   std::vector<std::string> characters = {};  // in the order of their numbers
+};
+
+// A column of arrays, as the model reads it.
+struct RawArray {
+  std::string column = "";
+  DType dtype = DType::kFloat32;
+  std::vector<int64_t> shape = {};  // of a row, or of an element of a sequence
+  bool sequences = false;
 };
 
 enum class OutputKind {
@@ -75,6 +85,7 @@ struct PreprocessConfig {
   std::optional<RawCsv> csv = {};
   std::optional<RawPicture> picture = {};
   std::optional<RawText> text = {};
+  std::vector<RawArray> arrays = {};
   std::vector<BindConfig> inputs = {};  // which column feeds which input
   std::vector<std::string> zeros = {};  // inputs that are fed zeros: states at their beginning
   std::vector<OutputMeaning> outputs = {};

@@ -2,6 +2,7 @@
 #include <coracle/train/log/format.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -29,6 +30,36 @@ std::string FormatValues(const std::vector<NamedValue>& values, std::string (*fo
   std::string text;
   for (const NamedValue& value : values)
     text += fmt::format(" {}={}", PrintableLine(value.name), format(value.value));
+  return text;
+}
+
+std::string FormatConfusion(const ConfusionMatrix& confusion) {
+  constexpr int64_t kMostClasses = 30;
+  constexpr size_t kNameWidth = 32;
+  std::string text = fmt::format("{}: ", PrintableLine(confusion.name));
+  if (confusion.classes > kMostClasses)
+    return text + fmt::format("{} classes, whose counts are in log.jsonl", confusion.classes);
+  text += "rows are labels, columns are answers";
+  std::vector<std::string> names;
+  size_t width = 0, digits = 1;
+  for (int64_t c = 0; c < confusion.classes; ++c) {
+    std::string name = std::to_string(c);
+    digits = std::max(digits, name.size());
+    if (!confusion.class_names.empty())
+      name += ": " + PrintableLine(confusion.class_names[static_cast<size_t>(c)]);
+    names.push_back(name.substr(0, kNameWidth));
+    width = std::max(width, names.back().size());
+  }
+  for (const int64_t count : confusion.counts)
+    digits = std::max(digits, std::to_string(count).size());
+  text += fmt::format("\n  {:<{}}", "", width);
+  for (int64_t c = 0; c < confusion.classes; ++c) text += fmt::format(" {:>{}}", c, digits);
+  auto count = confusion.counts.begin();
+  for (const std::string& name : names) {
+    text += fmt::format("\n  {:<{}}", name, width);
+    for (int64_t c = 0; c < confusion.classes; ++c)
+      text += fmt::format(" {:>{}}", *count++, digits);
+  }
   return text;
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <string_view>
 
@@ -30,6 +31,35 @@ void Start(const JsonReader& record, RunSummary* summary) {
   if (!record.Has("settings")) return;
   for (const JsonReader& setting : record.At("settings").Items())
     summary->settings.push_back(setting.Text());
+}
+
+// A value of an evaluation.
+struct EvaluatedValue {
+  int64_t step;
+  std::string name;
+  double value;
+};
+
+void AddValues(const JsonReader& record, std::vector<EvaluatedValue>* values) {
+  for (const auto& [name, value] : record.At("values").Members())
+    values->push_back(
+        {record.At("step").Integer(0), record.At("set").Text() + "/" + name, value.Number()});
+}
+
+void SetExtremes(const std::vector<EvaluatedValue>& values, RunSummary* summary) {
+  const auto keep = [](const EvaluatedValue& value, bool larger, std::vector<NamedValue>* list) {
+    const auto found = std::find_if(list->begin(), list->end(),
+                                    [&](const NamedValue& v) { return v.name == value.name; });
+    if (found == list->end())
+      list->push_back({value.name, value.value});
+    else if (larger ? value.value > found->value : value.value < found->value)
+      found->value = value.value;
+  };
+  for (const EvaluatedValue& value : values) {
+    if (std::isnan(value.value)) continue;
+    keep(value, false, &summary->smallest);
+    keep(value, true, &summary->largest);
+  }
 }
 
 void AddRecord(const JsonReader& record, RunSummary* summary) {
@@ -68,7 +98,16 @@ RunSummary ReadRunSummary(const std::string& run) {
   const std::string file =
       IsDirectory(run) ? (std::filesystem::path(run) / "log.jsonl").string() : run;
   RunSummary summary;
-  ForEachLogRecord(file, [&summary](const JsonReader& record) { AddRecord(record, &summary); });
+  std::vector<EvaluatedValue> values;
+  ForEachLogRecord(file, [&](const JsonReader& record) {
+    AddRecord(record, &summary);
+    const std::string type = record.At("type").Text();
+    if (type == "test") AddValues(record, &values);
+    // A resumed run starts at an earlier step.
+    if (type == "start")
+      std::erase_if(values, [&](const auto& value) { return value.step > summary.step; });
+  });
+  SetExtremes(values, &summary);
   return summary;
 }
 

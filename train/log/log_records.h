@@ -27,6 +27,9 @@ struct RunSummary {
   double begin = 0, end = 0;  // first and last record, in seconds since 1970
   // The last values, as "SET/NAME"; "train/loss" is a training loss. Not finite values are nan.
   std::vector<NamedValue> values = {};
+  // The smallest and the largest values of evaluations, by the same names. A value that a resumed
+  // run computed again counts once.
+  std::vector<NamedValue> smallest = {}, largest = {};
 };
 // `run` is the directory of a run, or its log.jsonl.
 RunSummary ReadRunSummary(const std::string& run);

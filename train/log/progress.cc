@@ -125,6 +125,7 @@ void Progress::Eval(const EvalReport& report) {
                    report.best       ? " (best)"
                    : report.restored ? " (restored)"
                                      : ""));
+  for (const ConfusionMatrix& confusion : report.confusions) Table(FormatConfusion(confusion));
   Pause();
 }
 

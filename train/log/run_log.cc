@@ -34,6 +34,17 @@ Json Values(const std::vector<NamedValue>& values) {
   return json;
 }
 
+// A list of counts for each label.
+Json Matrix(const ConfusionMatrix& confusion) {
+  Json rows = Json::array();
+  const auto classes = static_cast<size_t>(confusion.classes);
+  for (size_t label = 0; label < classes; ++label) {
+    const auto begin = confusion.counts.begin() + static_cast<ptrdiff_t>(label * classes);
+    rows.push_back(std::vector<int64_t>(begin, begin + confusion.classes));
+  }
+  return rows;
+}
+
 std::vector<NamedValue> Shown(const StepReport& report) {
   std::vector<NamedValue> values = {{report.plan.loss_name, report.MeanLoss()}};
   const std::vector<double>& metrics = report.MeanMetrics();
@@ -190,6 +201,8 @@ void RunLog::Eval(const EvalReport& report) {
                {"rows", report.rows}, {"values", Values(report.values)}, {"time", UnixTime()}};
   if (report.best) line["best"] = true;
   if (report.restored) line["restored"] = true;
+  for (const ConfusionMatrix& confusion : report.confusions)
+    line["confusion"][Utf8(confusion.name)] = Matrix(confusion);
   Guarded([&] {
     Line(line.dump());
     if (events_ && !report.restored)

@@ -7,6 +7,8 @@
 //   {"type": "step", "step": 100, "epoch": 0, "values": {"loss": ..., "accuracy": ...},
 //    "learning_rates": {...}, "samples_per_second": ..., "time": ...}
 //   {"type": "test", "set": "test", "step": 100, "values": {...}, "best": true, "time": ...}
+//   {"type": "test", ..., "confusion": {"matrix": [[50, 0], [2, 48]]}, ...}: a list of counts for
+//    each label, of metrics of the kind CONFUSION
 //   {"type": "test", ..., "restored": true, ...}: the best parameters, restored at the end
 //   {"type": "snapshot", "step": 100, "path": ..., "time": ...}
 //   {"type": "message", "step": 100, "text": ..., "time": ...}

@@ -4,6 +4,7 @@
 #include <coracle/train/report/quality.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -79,6 +80,71 @@ class ClassMetric : public MetricSum {
   std::vector<ClassCounts> counts_;
 };
 
+// Counts of labels and answers. A row whose answer is nan has no place and is left out.
+class ConfusionMetric : public MetricSum {
+ public:
+  explicit ConfusionMetric(MetricConfig config) : config_(std::move(config)) {}
+
+  void Add(const Tensor& value, const Tensor& label, int64_t) override {
+    const LabelledScores all(value, label, config_);
+    const int64_t numbered = all.classes == 1 ? 2 : all.classes;
+    Resize(numbered);
+    for (int64_t r = 0; r < all.rows; ++r) {
+      const int64_t wanted = all.labels.data<int64_t>()[r];
+      if (wanted < 0) continue;
+      if (wanted >= numbered) LabelledScores::ThrowLabel(r, wanted, numbered, config_);
+      const int64_t answer = BestClass(all.scores.span<double>().subspan(
+          static_cast<size_t>(r * all.classes), static_cast<size_t>(all.classes)));
+      if (answer >= 0) ++counts_[static_cast<size_t>(wanted * classes_ + answer)];
+    }
+  }
+  double Value() const override { return kNan; }
+  std::optional<ConfusionMatrix> Confusion() const override {
+    return ConfusionMatrix{config_.name, classes_, counts_};
+  }
+  void Clear() override { std::fill(counts_.begin(), counts_.end(), 0); }
+  Tensor Save() const override {
+    const std::vector<double> numbers(counts_.begin(), counts_.end());
+    return Tensor::Of<double>({classes_, classes_}, numbers);
+  }
+  void Load(const Tensor& saved) override {
+    Clear();
+    Merge(saved);
+  }
+  // The state of a rank comes as a list of numbers.
+  void Merge(const Tensor& saved) override {
+    const auto numbers = SavedNumbers(saved, 1);
+    const auto side = static_cast<int64_t>(std::lround(std::sqrt(numbers.size())));
+    if (static_cast<size_t>(side * side) != numbers.size())
+      ThrowInvalid("the saved state of a confusion matrix is " + saved.ToString());
+    if (side == 0) return;
+    Resize(side);
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      if (!(numbers[i] >= 0 && numbers[i] < 0x1p53))
+        ThrowInvalid("the saved counts of a metric are not counts");
+      counts_[i] += static_cast<int64_t>(numbers[i]);
+    }
+  }
+
+ private:
+  void Resize(int64_t classes) {
+    if (classes_ == classes) return;
+    if (classes_ != 0 || classes > kMostClasses) {
+      ThrowInvalid(fmt::format("metric {}: a confusion matrix of {} classes{}", Quote(config_.name),
+                               classes,
+                               classes_ == 0 ? fmt::format("; at most {} are counted", kMostClasses)
+                                             : fmt::format(", after one of {}", classes_)));
+    }
+    classes_ = classes;
+    counts_.assign(static_cast<size_t>(classes * classes), 0);
+  }
+
+  static constexpr int64_t kMostClasses = 2048;
+  MetricConfig config_;
+  int64_t classes_ = 0;
+  std::vector<int64_t> counts_;
+};
+
 class NumberMetric : public MetricSum {
  public:
   explicit NumberMetric(MetricConfig config) : config_(std::move(config)) {}
@@ -106,7 +172,7 @@ class NumberMetric : public MetricSum {
     if (answers_.empty()) return kNan;
     const NumberQuality q = MeasureNumbers(answers_, labels_);
     if (config_.kind == MetricKind::kR2) return q.r2;
-    return config_.kind == MetricKind::kMae ? q.mean_absolute : q.root_mean_square;
+    return config_.unit * (config_.kind == MetricKind::kMae ? q.mean_absolute : q.root_mean_square);
   }
   void Clear() override {
     answers_.clear();
@@ -160,6 +226,7 @@ void LabelledScores::ThrowLabel(int64_t row, int64_t wanted, int64_t limit,
 
 std::unique_ptr<MetricSum> MakeLabelMetric(const MetricConfig& config) {
   if (ComparesNumbers(config.kind)) return std::make_unique<NumberMetric>(config);
+  if (config.kind == MetricKind::kConfusion) return std::make_unique<ConfusionMetric>(config);
   return std::make_unique<ClassMetric>(config);
 }
 

@@ -181,11 +181,17 @@ std::unique_ptr<MetricSum> MakeMetricSum(const MetricConfig& config) {
   }
 }
 
+std::vector<MetricConfig> NumberMetrics(std::vector<MetricConfig> metrics) {
+  std::erase_if(metrics, [](const MetricConfig& m) { return m.kind == MetricKind::kConfusion; });
+  return metrics;
+}
+
 MetricSums::MetricSums(const std::string& loss, const std::vector<MetricConfig>& metrics) {
   std::vector<MetricConfig> all;
   if (!loss.empty()) all.push_back({loss, loss});
   all.insert(all.end(), metrics.begin(), metrics.end());
   for (const MetricConfig& metric : all) {
+    if (metric.kind != MetricKind::kConfusion) numbers_.push_back(sums_.size());
     sums_.push_back(MakeMetricSum(metric));
     value_.push_back(Fetch(metric.var));
     label_.push_back(metric.label.empty() ? value_.back() : Fetch(metric.label));
@@ -202,6 +208,13 @@ size_t MetricSums::Fetch(const std::string& name) {
 void MetricSums::Add(std::span<const Tensor> fetched, int64_t rows) {
   for (size_t i = 0; i < sums_.size(); ++i)
     sums_[i]->Add(fetched[value_[i]], fetched[label_[i]], rows);
+}
+
+std::vector<ConfusionMatrix> MetricSums::Confusions() const {
+  std::vector<ConfusionMatrix> confusions;
+  for (const auto& sum : sums_)
+    if (auto confusion = sum->Confusion()) confusions.push_back(*std::move(confusion));
+  return confusions;
 }
 
 void MetricSums::Clear() {

@@ -5,9 +5,11 @@
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/framework/tensor/tensor.h>
 #include <coracle/train/job/job.h>
+#include <coracle/train/report/report.h>
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -27,6 +29,8 @@ class MetricSum {
   // kOutOfRange for a label without a score.
   virtual void Add(const Tensor& value, const Tensor& label, int64_t rows) = 0;
   virtual double Value() const = 0;  // nan if undefined: no rows, or only one class
+  // For the kind CONFUSION, which has no value.
+  virtual std::optional<ConfusionMatrix> Confusion() const { return std::nullopt; }
   virtual void Clear() = 0;
   // The collected state, float64.
   virtual Tensor Save() const = 0;
@@ -37,6 +41,9 @@ class MetricSum {
 };
 std::unique_ptr<MetricSum> MakeMetricSum(const MetricConfig& config);
 
+// The metrics that are numbers: those of other kinds than CONFUSION.
+std::vector<MetricConfig> NumberMetrics(std::vector<MetricConfig> metrics);
+
 // Sums the loss and the metrics of a job.
 class MetricSums {
  public:
@@ -46,8 +53,10 @@ class MetricSums {
   // The variables that a run must fetch: the loss, then the variables of the metrics, each once.
   const std::vector<std::string>& fetches() const { return fetches_; }
   void Add(std::span<const Tensor> fetched, int64_t rows);
-  size_t size() const { return sums_.size(); }
-  double Value(size_t i) const { return sums_[i]->Value(); }  // 0: the loss; then the metrics
+  // The values: 0 is the loss, if there is one; then come the metrics that are numbers.
+  size_t size() const { return numbers_.size(); }
+  double Value(size_t i) const { return sums_[numbers_[i]]->Value(); }
+  std::vector<ConfusionMatrix> Confusions() const;
   void Clear();
   NamedTensors Save() const;
   void Load(const NamedTensors& saved);
@@ -62,6 +71,7 @@ class MetricSums {
   std::vector<std::string> fetches_;
   std::vector<std::unique_ptr<MetricSum>> sums_;
   std::vector<size_t> value_, label_;  // index in fetches_ for each sum
+  std::vector<size_t> numbers_;        // the sums that have a value
 };
 
 }  // namespace coracle::inline internal

@@ -18,6 +18,14 @@ struct NamedValue {
   double value = 0;
 };
 
+// How often the rows of each label were answered as each class.
+struct ConfusionMatrix {
+  std::string name;  // of the metric
+  int64_t classes = 0;
+  std::vector<int64_t> counts = {};           // [classes, classes]: a row for each label
+  std::vector<std::string> class_names = {};  // empty: classes are numbers
+};
+
 // The plan of a run, reported before its first step.
 struct TrainPlan {
   std::string job;
@@ -76,6 +84,7 @@ struct EvalReport {
   std::vector<NamedValue> values;  // the loss, then the metrics, by their printed names
   bool best = false;               // the watched value is the best so far
   bool restored = false;           // the last evaluation of a run, with the best parameters
+  std::vector<ConfusionMatrix> confusions = {};  // of the metrics of this kind
 };
 
 // The result of evaluating one test set: the loss, then the metrics, by their printed names.

@@ -13,7 +13,9 @@ constexpr const char* kLosses = "losses";
 
 StepWindow::StepWindow(const std::string& loss, const std::vector<MetricConfig>& metrics,
                        int64_t average_loss)
-    : sums_(loss, metrics), most_(static_cast<size_t>(average_loss)), metrics_(metrics.size()) {}
+    : sums_(loss, NumberMetrics(metrics)),
+      most_(static_cast<size_t>(average_loss)),
+      metrics_(sums_.size() - 1) {}
 
 void StepWindow::Add(std::span<const Tensor> fetched, int64_t own_rows, double loss, int64_t rows) {
   if (own_rows > 0) sums_.Add(fetched, own_rows);

@@ -233,7 +233,7 @@ void WritePrograms(const JobConfig& config, const Programs& programs, const Data
   const std::shared_ptr<const FittedOptions> fitted = data.fitted();
   if (!fitted || !fitted->csv) return;
   for (const CsvColumn& column : fitted->csv->columns)
-    if (column.text())
+    if (column.text() && !column.byte_pairs)  // byte pairs have files of their own
       WriteFileAtomic(Output(config, WordFileOf(column.name).c_str()),
                       column.text()->list->ToJson());
 }

@@ -1,6 +1,8 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/train/job/channel_order.h>
 #include <coracle/train/job/names.h>
+#include <coracle/train/run/label_unit.h>
 #include <coracle/train/run/outputs.h>
 #include <coracle/train/run/prepare.h>
 #include <coracle/train/run/ranks/rank_programs.h>
@@ -92,12 +94,22 @@ TrainPlan MakePlan(const JobConfig& config, const PreparedJob& job) {
   plan.steps_per_epoch = job.step->steps_per_epoch();
   plan.total_steps = job.step->TotalSteps();
   plan.loss_name = config.loss_name;
-  for (const MetricConfig& metric : job.programs.train.metrics)
+  for (const MetricConfig& metric : NumberMetrics(job.programs.train.metrics))
     plan.metric_names.push_back(metric.name);
   const ProgramDesc& main = job.programs.train.program;
   for (const std::string& name : main.Parameters())
     plan.parameters += main.Root().FindVar(name)->shape().numel();
   return plan;
+}
+
+// The training data must be open. Makes the programs of ranks afterwards.
+void SetLabelUnits(const JobConfig& config, PreparedJob& job) {
+  SetUnits(config, *job.data, &job.programs.train.metrics);
+  for (Net& test : job.programs.tests) SetUnits(config, *job.data, &test.metrics);
+  const std::string units = DescribeUnits(config, *job.data, job.programs.train.metrics);
+  if (!units.empty()) job.warnings.push_back(units);
+  const std::string order = AssumedChannelOrder(config, *job.data);
+  if (!order.empty()) job.warnings.push_back(order);
 }
 
 // Returns a line for each likely mistake.
@@ -134,6 +146,7 @@ PreparedJob Prepare(const JobConfig& config, const TrainOptions& options,
   CheckStreams(config, *job.data, config.batch_size);
   job.programs = BuildPrograms(config, options);
   RequireSameData(ranks, job.data, "data");
+  SetLabelUnits(config, job);
   Distribute(config, job);
   PrepareStepAndTests(config, options, callbacks.stop, job);
   job.plan = MakePlan(config, job);

@@ -106,6 +106,61 @@ void CheckMetrics(const JobConfig& config, const Programs& programs) {
   }
 }
 
+// The variables that a column feeds.
+std::vector<std::string> FedBy(const JobConfig& config, const Net& net, const std::string& column) {
+  std::vector<std::string> fed;
+  for (const std::string& name : net.columns) {
+    const auto bound = std::find_if(config.bind.begin(), config.bind.end(),
+                                    [&](const BindConfig& bind) { return bind.var == name; });
+    if ((bound == config.bind.end() ? name : bound->column) == column) fed.push_back(name);
+  }
+  return fed;
+}
+
+// Whether the loss is right for soft labels: its gradient is the same mixture of the gradients for
+// each label.
+bool TakesMixtures(const OpDesc& op) {
+  static const std::set<std::string> soft = {"softmax_with_cross_entropy", "cross_entropy",
+                                             "cross_entropy2"};
+  static const std::set<std::string> numbers = {"sigmoid_cross_entropy_with_logits",
+                                                "square_error_cost", "mse_loss"};
+  return numbers.count(op.type()) > 0 ||
+         (soft.count(op.type()) > 0 && op.GetAttr<bool>("soft_label", false));
+}
+
+// Requires that the loss of mixed rows reads their soft labels, and not the label of one of the two
+// rows.
+void CheckMixup(const JobConfig& config, const Programs& programs) {
+  if (!config.train.mixup) return;
+  const auto fail = [&](const std::string& what) {
+    ThrowInvalid(config.Place("train.mixup") + ": " + what);
+  };
+  ProgramDesc loss = programs.train.program;
+  loss.Prune({config.loss}, programs.train.columns);
+  const BlockDesc& root = loss.Root();
+  for (const std::string& name : FedBy(config, programs.train, "label")) {
+    if (root.FindVar(name) && !root.Uses(name).readers.empty())
+      fail(
+          fmt::format("the loss reads {}, the label of one row of a mixture; it must read the "
+                      "column soft_label, in a loss with soft_label: true",
+                      Quote(name)));
+  }
+  bool read = false;
+  for (const std::string& name : FedBy(config, programs.train, "soft_label")) {
+    if (!root.FindVar(name)) continue;
+    for (const OpDesc* op : root.Uses(name).readers) {
+      read = true;
+      if (!TakesMixtures(*op))
+        fail(
+            fmt::format("{} reads {}, and it is not known to be right for labels that are "
+                        "mixtures; softmax_with_cross_entropy and cross_entropy with soft_label: "
+                        "true, sigmoid_cross_entropy_with_logits and square_error_cost are",
+                        op->type(), Quote(name)));
+    }
+  }
+  if (!read) fail("the loss does not read the column soft_label, so mixtures have no labels");
+}
+
 // The trained parameters that an optimizer updates.
 std::vector<std::string> ParametersOf(const OptimizerConfig& optimizer,
                                       const ProgramDesc& program) {
@@ -310,6 +365,7 @@ std::vector<std::string> ValidateJob(const JobConfig& config, const Programs& pr
   CheckDeploy(config, programs);
   CheckBinds(config, programs);
   CheckMetrics(config, programs);
+  CheckMixup(config, programs);
   CheckNoDecay(config, program);
   Lines lines;
   AddDeploy(config, programs, &lines);

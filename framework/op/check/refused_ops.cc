@@ -100,6 +100,11 @@ constexpr RefusedOp kRefused[] = {
 constexpr bool IsBefore(const RefusedOp& a, const RefusedOp& b) { return a.type < b.type; }
 static_assert(std::is_sorted(std::begin(kRefused), std::end(kRefused), IsBefore));
 
+std::span<const std::string_view>& LeftOut() {
+  static std::span<const std::string_view> types;
+  return types;
+}
+
 }  // namespace
 
 std::span<const RefusedOp> RefusedOps() { return kRefused; }
@@ -126,9 +131,21 @@ const RefusedAttr* FindRefusedAttr(std::string_view type, std::string_view attr)
   return nullptr;
 }
 
+void SetLeftOutOps(std::span<const std::string_view> types) { LeftOut() = types; }
+
+bool IsLeftOutOp(std::string_view type) {
+  return std::find(LeftOut().begin(), LeftOut().end(), type) != LeftOut().end();
+}
+
 std::string DescribeMissingOp(std::string_view type, const std::vector<std::string>& known) {
   if (const RefusedOp* refused = FindRefusedOp(type))
     return fmt::format("op type {} is refused: {}", Quote(type), refused->reason);
+  if (IsLeftOutOp(type)) {
+    return fmt::format(
+        "op type {} is left out of this build, which has the ops of a few programs: configure "
+        "Coracle with a CORACLE_OPS_FROM that names this program, too, or without it",
+        Quote(type));
+  }
   return fmt::format("unknown op type {}{}", Quote(type), DidYouMean(type, known));
 }
 

@@ -27,9 +27,14 @@ struct RefusedAttr {
 };
 const RefusedAttr* FindRefusedAttr(std::string_view type, std::string_view attr);  // or nullptr
 
+// The types that this build leaves out (CORACLE_OPS_FROM), sorted; the text must stay. Called
+// before ops are registered.
+void SetLeftOutOps(std::span<const std::string_view> types);
+bool IsLeftOutOp(std::string_view type);
+
 // For messages about a type that a registry lacks: "op type 'send' is refused: needs other
-// processes (parameter server)", or "unknown op type 'clipp'; did you mean clip?". Suggests only
-// names from `known`.
+// processes (parameter server)", "unknown op type 'clipp'; did you mean clip?", or that the build
+// leaves it out. Suggests only names from `known`.
 std::string DescribeMissingOp(std::string_view type, const std::vector<std::string>& known = {});
 
 }  // namespace coracle::inline internal

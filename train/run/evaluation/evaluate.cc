@@ -2,6 +2,8 @@
 #include <coracle/train/data/row_error.h>
 #include <coracle/train/run/evaluation/evaluator.h>
 #include <coracle/train/run/evaluation/saved_evaluation.h>
+#include <coracle/train/run/label_unit.h>
+#include <coracle/train/run/predict/output_meaning.h>
 #include <coracle/train/run/saved_model.h>
 #include <fmt/format.h>
 
@@ -15,7 +17,9 @@ namespace {
 // Sums up one fetch of a saved model.
 class FetchSum {
  public:
-  FetchSum(std::string name, int label_column) : name_(std::move(name)), label_(label_column) {}
+  // `scores`: the fetch holds a score for each class.
+  FetchSum(std::string name, bool scores, int label_column)
+      : name_(std::move(name)), label_(scores ? label_column : -1) {}
 
   void Add(const Tensor& value, const std::vector<Tensor>& batch) {
     const int64_t rows = RowsOfBatch(batch[0]);
@@ -43,11 +47,11 @@ class FetchSum {
 class Results {
  public:
   Results(const JobConfig& job, const ProgramDesc& program, std::vector<std::string> fetches,
-          int label_column)
+          const DataSource& data, int label_column)
       : fetches_(std::move(fetches)) {
     if (std::find(fetches_.begin(), fetches_.end(), job.loss) == fetches_.end()) {
       for (const std::string& name : fetches_)
-        sums_.emplace_back(ShownName(name, job), label_column);
+        sums_.emplace_back(ShownName(name, job), HoldsScores(program, name, job), label_column);
       return;
     }
     std::vector<MetricConfig> metrics;
@@ -56,8 +60,9 @@ class Results {
       const bool labelled = metric.label.empty() || program.Root().FindVar(metric.label);
       if (!program.Root().FindVar(metric.var) || !labelled) continue;
       metrics.push_back(metric);
-      names_.push_back(metric.name);
+      if (metric.kind != MetricKind::kConfusion) names_.push_back(metric.name);
     }
+    SetUnits(job, data, &metrics);
     of_job_.emplace(job.loss, metrics);
     fetches_ = of_job_->fetches();
   }
@@ -101,7 +106,7 @@ std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobCon
   for (const std::string& to : carry.to()) std::erase(feeds, to);
   for (const std::string& from : carry.from()) std::erase(fetches, from);
   Feeder feeder(model.program, feeds, *data, job.bind, job.Place(set.where));
-  Results results(job, model.program, fetches, LabelColumnOf(*data, job));
+  Results results(job, model.program, fetches, *data, LabelColumnOf(*data, job));
   fetches = results.fetches();
   feeds.insert(feeds.end(), carry.to().begin(), carry.to().end());
   fetches.insert(fetches.end(), carry.from().begin(), carry.from().end());

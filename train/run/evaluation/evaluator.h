@@ -34,6 +34,7 @@ class Evaluator {
   void Try(Scope& scope);
   // The values of the last Run: the loss if there is one, then the metrics.
   std::vector<double> Values() const;
+  std::vector<ConfusionMatrix> Confusions() const { return sums_.Confusions(); }
   int64_t rows() const { return rows_; }
 
   // Another program with the same feeds and fetches, for evaluations in floating point.

@@ -1,6 +1,7 @@
 #include <coracle/framework/base/trace.h>
 #include <coracle/train/log/format.h>
 #include <coracle/train/run/evaluation/run_tests.h>
+#include <coracle/train/run/predict/output_meaning.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,12 +32,17 @@ bool InFloat(const JobConfig& config, const TrainState& state) {
 }
 
 // Reports and remembers an evaluation. Returns whether it is the best so far.
-bool Record(const JobConfig& config, EvaluationRecord record, int64_t rows, PreparedJob& job,
-            TrainState& state) {
+bool Record(const JobConfig& config, SetResult result, PreparedJob& job, TrainState& state) {
+  EvaluationRecord record = {result.set, state.result.steps, std::move(result.values)};
+  for (ConfusionMatrix& confusion : result.confusions) {
+    std::vector<std::string> names = ClassNamesOf(config, *job.data);
+    if (static_cast<int64_t>(names.size()) == confusion.classes)
+      confusion.class_names = std::move(names);
+  }
   const bool best = !state.restored && !InFloat(config, state) && state.watch.watches(record.set) &&
                     state.watch.Add(record.step, record.values, Counts(config, job, state));
-  job.reporter->Eval({state.plan, record.set, record.step, job.step->last_epoch(), rows,
-                      record.values, best, state.restored});
+  job.reporter->Eval({state.plan, record.set, record.step, job.step->last_epoch(), result.rows,
+                      record.values, best, state.restored, std::move(result.confusions)});
   ReportNonFinite(config, record, *job.reporter);
   AddRecord(std::move(record), &state.result.evaluations);
   return best;
@@ -72,8 +78,8 @@ bool RunTests(const JobConfig& config, PreparedJob& job, TrainState& state) {
   job.programs.training.UseAverages(job.executor, scope);
   bool best = false;
   job.tests->UseFloat(InFloat(config, state));
-  const auto record = [&](const std::string& set, int64_t rows, std::vector<NamedValue> values) {
-    best = Record(config, {set, state.result.steps, std::move(values)}, rows, job, state) || best;
+  const auto record = [&](SetResult result) {
+    best = Record(config, std::move(result), job, state) || best;
   };
   const auto stop = [&] { return job.reporter->StopRequested(); };
   if (!job.tests->Run(scope, stop, std::ref(record))) state.result.stopped = true;

@@ -12,7 +12,7 @@ namespace {
 std::vector<std::string> ValueNames(const JobConfig& config, const Net& net) {
   std::vector<std::string> names;
   if (net.has_loss) names.push_back(config.loss_name);
-  for (const MetricConfig& metric : net.metrics) names.push_back(metric.name);
+  for (const MetricConfig& metric : NumberMetrics(net.metrics)) names.push_back(metric.name);
   return names;
 }
 
@@ -24,7 +24,7 @@ std::unique_ptr<Evaluator> MakeEvaluator(const JobConfig& config, const TestSetC
   RequireSameData(ranks, data, "test data " + Quote(set.name));
   CheckStreams(config, *data, set.batch_size);
   MetricSums sums(net.has_loss ? net.Loss(config) : "", net.metrics);
-  if (sums.size() == 0) {
+  if (sums.fetches().empty()) {
     ThrowInvalid(fmt::format("{}: there is neither loss nor metric to evaluate on {}", place,
                              Quote(set.name)));
   }
@@ -93,15 +93,13 @@ void TestSets::Try(Scope& scope) {
   }
 }
 
-bool TestSets::Run(Scope& scope, const std::function<bool()>& stop,
-                   const std::function<void(const std::string& set, int64_t rows,
-                                            std::vector<NamedValue> values)>& report) {
+bool TestSets::Run(Scope& scope, const std::function<bool()>& stop, const ReportSet& report) {
   for (const Set& set : sets_) {
     if (!set.evaluator->Run(scope, stop)) return false;
     const std::vector<double> numbers = set.evaluator->Values();
     std::vector<NamedValue> values;
     for (size_t i = 0; i < numbers.size(); ++i) values.push_back({set.value_names[i], numbers[i]});
-    report(set.name, set.evaluator->rows(), std::move(values));
+    report({set.name, set.evaluator->rows(), std::move(values), set.evaluator->Confusions()});
   }
   return true;
 }

@@ -13,6 +13,15 @@
 
 namespace coracle::inline internal {
 
+// An evaluation of a set.
+struct SetResult {
+  std::string set;
+  int64_t rows = 0;
+  std::vector<NamedValue> values = {};
+  std::vector<ConfusionMatrix> confusions = {};
+};
+using ReportSet = std::function<void(SetResult result)>;
+
 class TestSets {
  public:
   // Opens the data of the job's test sets; `train` is its training data, and `nets` are the sets'
@@ -33,9 +42,7 @@ class TestSets {
   void Try(Scope& scope);
 
   // Evaluates the sets one after the other and reports each. Returns false if `stop` ended it.
-  bool Run(Scope& scope, const std::function<bool()>& stop,
-           const std::function<void(const std::string& set, int64_t rows,
-                                    std::vector<NamedValue> values)>& report);
+  bool Run(Scope& scope, const std::function<bool()>& stop, const ReportSet& report);
 
  private:
   struct Set {

@@ -1,33 +1,17 @@
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/error.h>
+#include <coracle/train/job/job_fields.h>
 #include <coracle/train/run/predict/output_meaning.h>
 
+#include <algorithm>
 #include <cmath>
+#include <initializer_list>
 #include <optional>
 #include <tuple>
 #include <utility>
 
 namespace coracle::inline internal {
 namespace {
-
-// The names of the classes of the job's labels; empty if they are numbers.
-std::vector<std::string> ClassesOf(const JobConfig& config, const DataSource& data) {
-  std::vector<std::string> classes;
-  if (const auto* csv = std::get_if<CsvOptions>(&config.train.source)) return csv->classes;
-  const auto fitted = data.fitted();
-  if (fitted && fitted->pictures) return fitted->pictures->classes;
-  if (const auto* pictures = std::get_if<PictureOptions>(&config.train.source))
-    return pictures->classes;
-  if (const auto* digits = std::get_if<DigitsOptions>(&config.train.source)) {
-    for (const int32_t digit : digits->classes) classes.push_back(std::to_string(digit));
-    for (int digit = 0; digits->classes.empty() && digit < 10; ++digit)
-      classes.push_back(std::to_string(digit));
-  }
-  const Vocabulary* vocabulary = data.vocabulary();
-  for (int64_t i = 0; vocabulary && i < vocabulary->size(); ++i)
-    classes.push_back(vocabulary->Character(i));
-  return classes;
-}
 
 // The variable that the label feeds; "" if none.
 std::string LabelVar(const JobConfig& config) {
@@ -107,6 +91,72 @@ void UndoLabel(const JobConfig& config, const DataSource& data, OutputMeaning* m
 
 }  // namespace
 
+std::vector<std::string> ClassNamesOf(const JobConfig& config, const DataSource& data) {
+  std::vector<std::string> classes;
+  if (const auto* csv = std::get_if<CsvOptions>(&config.train.source)) return csv->classes;
+  const auto fitted = data.fitted();
+  if (fitted && fitted->pictures) return fitted->pictures->classes;
+  if (const auto* pictures = std::get_if<PictureOptions>(&config.train.source))
+    return pictures->classes;
+  if (const auto* digits = std::get_if<DigitsOptions>(&config.train.source)) {
+    for (const int32_t digit : digits->classes) classes.push_back(std::to_string(digit));
+    for (int digit = 0; digits->classes.empty() && digit < 10; ++digit)
+      classes.push_back(std::to_string(digit));
+  }
+  const Vocabulary* vocabulary = data.vocabulary();
+  for (int64_t i = 0; vocabulary && i < vocabulary->size(); ++i)
+    classes.push_back(vocabulary->Character(i));
+  return classes;
+}
+
+namespace {
+
+bool IsAny(const std::string& type, std::initializer_list<const char*> types) {
+  return std::find(types.begin(), types.end(), type) != types.end();
+}
+
+// Whether the op computes scores of classes.
+bool MakesScores(const OpDesc& op) { return IsAny(op.type(), {"softmax", "log_softmax"}); }
+
+// Whether the op reads scores of classes from the variable.
+bool TakesScores(const OpDesc& op, const std::string& var) {
+  if (IsAny(op.type(), {"softmax", "log_softmax", "arg_max", "top_k", "top_k_v2"})) return true;
+  const auto reads = [&](const char* slot) {
+    const std::vector<std::string>& names = op.Input(slot);
+    return std::find(names.begin(), names.end(), var) != names.end();
+  };
+  if (op.type() == "softmax_with_cross_entropy") return reads("Logits");
+  return IsAny(op.type(), {"cross_entropy", "cross_entropy2", "bpr_loss"}) && reads("X");
+}
+
+// Whether the op only changes the form or the scale of scores.
+bool PassesScores(const OpDesc& op) {
+  return IsAny(op.type(), {"scale", "assign", "cast", "reshape2", "reshape", "dropout"});
+}
+
+}  // namespace
+
+bool HoldsScores(const ProgramDesc& program, const std::string& var, const JobConfig& config) {
+  const auto measures = [&](const MetricConfig& metric) {
+    return metric.var == var && ComparesScores(metric.kind);
+  };
+  if (std::any_of(config.metrics.begin(), config.metrics.end(), measures)) return true;
+  const BlockDesc& root = program.Root();
+  std::vector<std::string> names = {var};  // the variable, and what is made of it
+  for (size_t i = 0; i < names.size() && i < 16; ++i) {
+    const VarUses& uses = root.Uses(names[i]);
+    if (i == 0 && std::any_of(uses.writers.begin(), uses.writers.end(),
+                              [](const OpDesc* op) { return MakesScores(*op); }))
+      return true;
+    for (const OpDesc* op : uses.readers) {
+      if (TakesScores(*op, names[i])) return true;
+      if (!PassesScores(*op)) continue;
+      for (const std::string& out : op->Output("Out")) names.push_back(out);
+    }
+  }
+  return false;
+}
+
 OutputMeaning MeaningOf(const std::string& output, const JobConfig& config,
                         const Programs& programs, const DataSource& data, const Scope& scope) {
   OutputMeaning meaning;
@@ -115,7 +165,7 @@ OutputMeaning MeaningOf(const std::string& output, const JobConfig& config,
   const Shape& shape = var.shape();
   const int rank = shape.rank();
   const int64_t last = rank > 0 ? shape[rank - 1] : 1;
-  const std::vector<std::string> classes = ClassesOf(config, data);
+  const std::vector<std::string> classes = ClassNamesOf(config, data);
   const auto count = static_cast<int64_t>(classes.size());
   const int label = data.FindColumn("label");
   const bool classifies =
@@ -126,7 +176,8 @@ OutputMeaning MeaningOf(const std::string& output, const JobConfig& config,
   } else if (rank == 3 && count > 0 && last == count && data.vocabulary()) {
     meaning.kind = OutputKind::kSteps;
     meaning.classes = classes;
-  } else if (rank == 2 && last > 1 && (classifies || last == count)) {
+  } else if (rank == 2 && last > 1 && (classifies || last == count) &&
+             HoldsScores(programs.deploy.program, output, config)) {
     meaning.kind = OutputKind::kClasses;
     if (last == count) meaning.classes = classes;
   } else if (IsFloating(var.dtype()) && (rank == 1 || (rank == 2 && last == 1))) {

@@ -5,6 +5,7 @@
 #include <coracle/train/run/programs.h>
 
 #include <string>
+#include <vector>
 
 namespace coracle::inline internal {
 
@@ -12,5 +13,13 @@ namespace coracle::inline internal {
 // the way the model computes its loss.
 OutputMeaning MeaningOf(const std::string& output, const JobConfig& config,
                         const Programs& programs, const DataSource& data, const Scope& scope);
+
+// Whether the program or the job says that a variable holds a score for each class: a metric of the
+// job compares it with labels, it is what a softmax computes, or a softmax, a loss of classes, an
+// arg_max or a top_k reads it. A tensor [N, k] without such a sign may hold anything.
+bool HoldsScores(const ProgramDesc& program, const std::string& var, const JobConfig& config);
+
+// The names of the classes of the job's labels; empty if they are numbers.
+std::vector<std::string> ClassNamesOf(const JobConfig& config, const DataSource& data);
 
 }  // namespace coracle::inline internal

@@ -71,9 +71,20 @@ PredictorCore::PredictorCore(InferenceModel model, PreprocessConfig config, RunF
 std::vector<std::string> PredictorCore::columns() const {
   if (config().picture) return {config().picture->column};
   if (config().text) return {config().text->column};
+  if (!config().arrays.empty()) {
+    std::vector<std::string> names;
+    for (const RawArray& array : config().arrays) names.push_back(array.column);
+    return names;
+  }
   std::vector<std::string> names;
   for (size_t i = 0; i < config().csv->columns.size(); ++i) names.push_back(decoder_.NameOf(i));
   return names;
+}
+
+std::string PredictorCore::LabelColumn() const {
+  const std::optional<RawCsv>& csv = config().csv;
+  if (!csv || !csv->label_number) return "";
+  return csv->header ? csv->label : std::to_string(*csv->label_number);
 }
 
 DecodedRow PredictorCore::Decode(const RawRow& row) const {
@@ -86,6 +97,8 @@ DecodedRow PredictorCore::Decode(const RawRow& row) const {
     if (found == row.pictures.end()) missing(picture.column);
     return decoder_.DecodePicture(found->second);
   }
+  if (!config().arrays.empty())
+    ThrowInvalid("the model reads arrays: give rows as an .npz file, or run it with tensors");
   const std::vector<std::string> names = columns();
   std::vector<std::string_view> cells;
   for (const std::string& name : names) {

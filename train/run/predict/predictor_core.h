@@ -31,6 +31,8 @@ class PredictorCore {
   const PreprocessConfig& config() const { return decoder_.config(); }
   const std::vector<OutputMeaning>& outputs() const { return config().outputs; }
   std::vector<std::string> columns() const;
+  // The name of the training data's label among the cells, or its number; "" if there is none.
+  std::string LabelColumn() const;
 
   // Throws kInvalidArgument that names the column, if the row lacks one.
   DecodedRow Decode(const RawRow& row) const;

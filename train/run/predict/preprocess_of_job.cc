@@ -1,8 +1,10 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/train/data/byte_pairs.h>
 #include <coracle/train/data/csv_columns.h>
 #include <coracle/train/data/text_column.h>
+#include <coracle/train/job/channel_order.h>
 #include <coracle/train/run/predict/output_meaning.h>
 #include <coracle/train/run/predict/preprocess_of_job.h>
 #include <fmt/format.h>
@@ -71,7 +73,10 @@ RawCsv RawCsvOf(CsvOptions options, const std::string& path, const std::set<std:
     if (options.header) CheckName(options, names, i);
     RawColumn column{layout.columns[i], static_cast<int64_t>(i)};
     if (column.column.text()) {
-      column.words = column.column.text()->list->words();
+      if (const auto& pairs = column.column.byte_pairs)
+        column.words = pairs->pairs->tokens(), column.merges = pairs->pairs->merges();
+      else
+        column.words = column.column.text()->list->words();
       if (column.column.sequence.empty()) column.column.ids = NameOfIds(layout.columns[i]);
     }
     column.column.name = options.header ? names[i] : "";
@@ -159,6 +164,7 @@ std::vector<float> MeanImage(const RawPicture& picture, const std::string& path)
 
 std::optional<RawPicture> RawPictureOf(const JobConfig& config, const DataSource& data) {
   std::optional<RawPicture> picture = WholePicture(config, data);
+  if (picture && picture->channels == 3) picture->channel_order = ChannelOrderOf(config.train);
   if (!picture || !config.train.transform) return picture;
   const TransformOptions& given = *config.train.transform;
   TransformOptions& transform = picture->transform.emplace();
@@ -179,6 +185,33 @@ std::optional<RawText> RawTextOf(const JobConfig& config, const DataSource& data
   for (int64_t i = 0; i < vocabulary->size(); ++i)
     text.characters.push_back(vocabulary->Character(i));
   return text;
+}
+
+// The columns of arrays that the inputs read. Throws for elements that rows cannot have.
+std::vector<RawArray> RawArraysOf(const DataSource& data, const std::set<std::string>& columns) {
+  std::vector<RawArray> arrays;
+  for (const std::string& name : columns) {
+    const bool length = name.ends_with("@LENGTH");  // the source makes it of the sequences
+    const int index = data.FindColumn(length ? name.substr(0, name.size() - 7) : name);
+    if (index < 0) return {};
+    const DataColumn& column = data.columns()[static_cast<size_t>(index)];
+    const bool there = std::any_of(arrays.begin(), arrays.end(), [&](const RawArray& array) {
+      return array.column == column.name;
+    });
+    if (there) continue;
+    const DType dtype = column.dtype;
+    if (dtype != DType::kFloat32 && dtype != DType::kFloat64 && dtype != DType::kInt32 &&
+        dtype != DType::kInt64 && dtype != DType::kUInt8) {
+      ThrowInvalid(
+          fmt::format("the array {} is {}; rows can be float32, float64, int32, int64 or "
+                      "uint8",
+                      Quote(name), ToString(dtype)));
+    }
+    RawArray array{column.name, dtype, {}, column.sequences};
+    for (const int64_t dim : column.shape) array.shape.push_back(dim);
+    arrays.push_back(std::move(array));
+  }
+  return arrays;
 }
 
 // Whether tests see other values than without the transform.
@@ -211,6 +244,13 @@ bool SetSource(const JobConfig& config, const DataSource& data, PreprocessConfig
     made.insert(result->picture->column);
   } else if ((result->text = RawTextOf(config, data))) {
     made.insert(result->text->column);
+  } else if (std::holds_alternative<NpzOptions>(config.train.source)) {
+    if (config.train.transform && ChangesTests(*config.train.transform)) {
+      ThrowInvalid(config.Place("train.transform") +
+                   ": arrays are fed as they are, without a transform");
+    }
+    result->arrays = RawArraysOf(data, columns);
+    return !result->arrays.empty();
   }
   return std::includes(made.begin(), made.end(), columns.begin(), columns.end());
 }

@@ -8,8 +8,8 @@
 
 namespace coracle::inline internal {
 
-// nullopt if the inputs of the deployed model are not made of cells, pictures or texts: for arrays
-// (npz), data of a program, and labels. `data` is the job's training data, and `scope` has the
+// nullopt if the inputs of the deployed model are not made of cells, pictures, texts or arrays: for
+// data of a program, and labels. `data` is the job's training data, and `scope` has the
 // parameters of the model.
 std::optional<PreprocessConfig> PreprocessOf(const JobConfig& config, const Programs& programs,
                                              const DataSource& data, const Scope& scope);

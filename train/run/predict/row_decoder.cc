@@ -13,7 +13,9 @@ namespace coracle::inline internal {
 namespace {
 
 DType DTypeOfColumn(const ColumnValues& values) {
-  return std::holds_alternative<std::vector<float>>(values) ? DType::kFloat32 : DType::kInt64;
+  return std::visit(
+      [](const auto& v) { return DTypeOf<typename std::decay_t<decltype(v)>::value_type>(); },
+      values);
 }
 
 size_t SizeOfColumn(const ColumnValues& values) {
@@ -24,7 +26,9 @@ size_t SizeOfColumn(const ColumnValues& values) {
 Tensor JoinColumn(std::span<const DecodedRow> rows, size_t c, const DataColumn& column) {
   Shape shape;
   std::vector<uint64_t> offsets = {0};
-  for (const DecodedRow& row : rows) offsets.push_back(offsets.back() + SizeOfColumn(row[c]));
+  const auto element = static_cast<uint64_t>(column.sequences ? column.shape.numel() : 1);
+  for (const DecodedRow& row : rows)
+    offsets.push_back(offsets.back() + SizeOfColumn(row[c]) / std::max(element, uint64_t{1}));
   shape.Append(static_cast<int64_t>(column.sequences ? offsets.back() : rows.size()));
   for (const int64_t dim : column.shape) shape.Append(dim);
   Tensor joined(DTypeOfColumn(rows[0][c]), shape);
@@ -58,6 +62,14 @@ RowDecoder::RowDecoder(PreprocessConfig config) : config_(std::move(config)) {
     columns_.push_back({config_.text->column, DType::kInt64, {-1}});
     for (const std::string& c : config_.text->characters)
       characters_.emplace(c, static_cast<int64_t>(characters_.size()));
+  }
+  AddArrayColumns();
+}
+
+void RowDecoder::AddArrayColumns() {
+  for (const RawArray& array : config_.arrays) {
+    columns_.push_back({array.column, array.dtype, Shape(array.shape), array.sequences});
+    if (array.sequences) columns_.push_back({array.column + "@LENGTH", DType::kInt64, {1}});
   }
 }
 
@@ -131,7 +143,7 @@ void RowDecoder::AppendOwn(const CsvColumn& column, const std::string& cell, Dec
   std::vector<int64_t> ids = column.text() ? TextIdsOf(column, cell) : SequenceIn(column, cell);
   const auto length = static_cast<int64_t>(ids.size());
   if (column.text() && column.length > 0)
-    ids.resize(static_cast<size_t>(column.length), WordList::kPadding);
+    ids.resize(static_cast<size_t>(column.length), PaddingOf(column));
   row->emplace_back(std::move(ids));
   row->emplace_back(std::vector<int64_t>{length});
 }
@@ -213,6 +225,52 @@ DecodedRow RowDecoder::DecodeText(std::string_view text) const {
   DecodedRow decoded;
   decoded.emplace_back(std::move(ids));
   return decoded;
+}
+
+namespace {
+
+template <class T>
+ColumnValues ValuesOf(const Tensor& array) {
+  const std::span<const T> values = array.span<T>();
+  return std::vector<T>(values.begin(), values.end());
+}
+
+ColumnValues ValuesOf(const Tensor& array) {
+  switch (array.dtype()) {
+    case DType::kFloat32:
+      return ValuesOf<float>(array);
+    case DType::kFloat64:
+      return ValuesOf<double>(array);
+    case DType::kInt32:
+      return ValuesOf<int32_t>(array);
+    case DType::kInt64:
+      return ValuesOf<int64_t>(array);
+    default:
+      return ValuesOf<uint8_t>(array);
+  }
+}
+
+}  // namespace
+
+DecodedRow RowDecoder::DecodeArrays(std::span<const Tensor> arrays) const {
+  DecodedRow row;
+  for (size_t i = 0; i < config_.arrays.size(); ++i) {
+    const RawArray& want = config_.arrays[i];
+    const Tensor& array = arrays[i];
+    Shape shape;
+    const int64_t length = array.shape().rank() > 0 ? array.shape()[0] : 0;
+    if (want.sequences) shape.Append(length);
+    for (const int64_t dim : want.shape) shape.Append(dim);
+    if (array.dtype() != want.dtype || array.shape() != shape) {
+      ThrowInvalid(fmt::format("the model reads {} as {}{} {}, this row is {} {}",
+                               Quote(want.column), want.sequences ? "sequences of " : "",
+                               ToString(want.dtype), Shape(want.shape).ToString(),
+                               ToString(array.dtype()), array.shape().ToString()));
+    }
+    row.push_back(ValuesOf(array));
+    if (want.sequences) row.emplace_back(std::vector<int64_t>{length});
+  }
+  return row;
 }
 
 bool RowDecoder::Together(const DecodedRow& a, const DecodedRow& b) const {

@@ -24,7 +24,8 @@ struct CellError : Error {
 };
 
 // A decoded row: the elements of each column of RowDecoder::columns().
-using ColumnValues = std::variant<std::vector<float>, std::vector<int64_t>>;
+using ColumnValues = std::variant<std::vector<float>, std::vector<int64_t>, std::vector<double>,
+                                  std::vector<int32_t>, std::vector<uint8_t>>;
 using DecodedRow = std::vector<ColumnValues>;
 
 // Immutable: any number of threads may use it.
@@ -40,6 +41,9 @@ class RowDecoder {
   DecodedRow DecodeCells(std::span<const std::string_view> cells) const;
   // `picture` is uint8 [C, H, W] or [H, W]. Throws kInvalidArgument for another dtype or size.
   DecodedRow DecodePicture(const Tensor& picture) const;
+  // `arrays` are a row of each of config().arrays; a sequence has its length as first dimension.
+  // Throws kInvalidArgument for another dtype or shape.
+  DecodedRow DecodeArrays(std::span<const Tensor> arrays) const;
   // Throws kInvalidArgument for an unknown character, an empty text and bytes that are not UTF-8.
   DecodedRow DecodeText(std::string_view text) const;
 
@@ -56,6 +60,7 @@ class RowDecoder {
  private:
   void AddCsvColumns(const RawCsv& csv);
   static void AppendOwn(const CsvColumn& column, const std::string& cell, DecodedRow* row);
+  void AddArrayColumns();
   void SetTables(const RawPicture& picture);
 
   PreprocessConfig config_;

@@ -25,10 +25,11 @@ constexpr uint64_t kMaxPictureFile = uint64_t{1} << 28;
 // Lines of a text that comes in chunks.
 class LineReader {
  public:
-  explicit LineReader(ReadChunk read) : read_(std::move(read)), buffer_(kChunkBytes, '\0') {}
+  LineReader(ReadChunk read, uint64_t most_bytes)
+      : read_(std::move(read)), most_bytes_(most_bytes), buffer_(kChunkBytes, '\0') {}
 
   // Reads the next line that is not empty, without its end; false at the end of the text. A line
-  // above kMaxRowBytes is cut off behind the limit.
+  // above the limit is cut off after it.
   bool Next(std::string* line) {
     do {
       line->clear();
@@ -50,7 +51,7 @@ class LineReader {
       const void* end = std::memchr(begin, '\n', size_ - at_);
       const size_t count =
           end ? static_cast<size_t>(static_cast<const char*>(end) - begin) : size_ - at_;
-      if (line->size() <= kMaxRowBytes) line->append(begin, count);
+      if (line->size() <= most_bytes_) line->append(begin, count);
       at_ += count + (end ? 1 : 0);
       if (end) return true;
     }
@@ -63,6 +64,7 @@ class LineReader {
   }
 
   ReadChunk read_;
+  uint64_t most_bytes_;
   std::string buffer_;
   size_t at_ = 0, size_ = 0;
   int64_t number_ = 0;
@@ -82,15 +84,17 @@ class LineRows : public RowSource {
   using Decode = std::function<DecodedRow(const std::string& line, SourceRow* row)>;
 
   LineRows(ReadChunk read, const RowSourceOptions& options, Decode decode)
-      : lines_(std::move(read)), options_(options), decode_(std::move(decode)) {}
+      : lines_(std::move(read), options.most_bytes),
+        options_(options),
+        decode_(std::move(decode)) {}
 
   bool Next(SourceRow* row) override {
     *row = SourceRow();
     if (!lines_.Next(&line_)) return false;
     row->place = fmt::format("{}:{}", options_.name, lines_.number());
     try {
-      if (line_.size() > kMaxRowBytes)
-        ThrowInvalid("the line has more than " + HumanBytes(kMaxRowBytes));
+      if (line_.size() > options_.most_bytes)
+        ThrowInvalid("the line has more than " + HumanBytes(options_.most_bytes));
       row->row = decode_(line_, row);
     } catch (const Error& e) {
       row->error = e.WithPrefix(row->place);
@@ -113,7 +117,7 @@ class CsvRowSource : public RowSource {
       : core_(core),
         options_(options),
         csv_(core.config().csv ? *core.config().csv : CsvOfText()),
-        reader_(std::move(read), {options.name, csv_.delimiter, kMaxRowBytes}) {
+        reader_(std::move(read), {options.name, csv_.delimiter, options.most_bytes}) {
     if (csv_.header)
       ReadHeader();
     else
@@ -261,8 +265,8 @@ class CsvRowSource : public RowSource {
 
 class PictureRows : public RowSource {
  public:
-  PictureRows(const PredictorCore& core, std::vector<std::string> files)
-      : core_(core), files_(std::move(files)) {}
+  PictureRows(const PredictorCore& core, std::vector<std::string> files, uint64_t decode_bytes)
+      : core_(core), files_(std::move(files)), decode_bytes_(decode_bytes) {}
   const std::vector<std::string>& kept() const override { return names_; }
   bool Next(SourceRow* row) override {
     *row = SourceRow();
@@ -270,7 +274,8 @@ class PictureRows : public RowSource {
     row->place = files_[next_++];
     row->kept = {row->place};
     try {
-      row->row = DecodePictureFile(core_, ReadFile(row->place, kMaxPictureFile), row->place);
+      row->row = DecodePictureFile(core_, ReadFile(row->place, kMaxPictureFile), row->place,
+                                   decode_bytes_);
     } catch (const Error& e) {
       row->error = e;
     }
@@ -280,20 +285,75 @@ class PictureRows : public RowSource {
  private:
   const PredictorCore& core_;
   std::vector<std::string> files_;
+  uint64_t decode_bytes_;
   std::vector<std::string> names_ = {"file"};
   size_t next_ = 0;
 };
 
+class ArrayRows : public RowSource {
+ public:
+  ArrayRows(const PredictorCore& core, const std::string& file)
+      : core_(core), file_(file), source_(MakeNpzSource({file, ColumnsOf(core)})) {}
+  const std::vector<std::string>& kept() const override { return kept_; }
+
+  bool Next(SourceRow* row) override {
+    *row = SourceRow();
+    if (next_ == source_->size()) return false;
+    row->place = fmt::format("{}: row {}", file_, next_);
+    try {
+      row->row = core_.decoder().DecodeArrays(RowAt(next_));
+    } catch (const Error& e) {
+      row->error = e.WithPrefix(row->place);
+    }
+    ++next_;
+    return true;
+  }
+
+ private:
+  static std::vector<NpzColumn> ColumnsOf(const PredictorCore& core) {
+    std::vector<NpzColumn> columns;
+    for (const std::string& name : core.columns()) columns.push_back({name, ""});
+    return columns;
+  }
+
+  // A row of each column, without the columns of lengths.
+  std::vector<Tensor> RowAt(int64_t row) const {
+    std::vector<Tensor> batch;
+    for (const DataColumn& column : source_->columns()) {
+      Shape shape{column.sequences ? 0 : 1};
+      for (const int64_t dim : column.shape) shape.Append(dim);
+      batch.emplace_back(column.dtype, shape);
+    }
+    source_->Get(std::span(&row, 1), batch);
+    std::vector<Tensor> arrays;
+    for (const std::string& name : core_.columns()) {
+      const auto index = static_cast<size_t>(source_->FindColumn(name));
+      const DataColumn& column = source_->columns()[index];
+      arrays.push_back(column.sequences ? batch[index] : batch[index].Reshaped(column.shape));
+    }
+    return arrays;
+  }
+
+  const PredictorCore& core_;
+  std::string file_;
+  DataSourcePtr source_;
+  std::vector<std::string> kept_;
+  int64_t next_ = 0;
+};
+
 }  // namespace
 
+// An array has the model's own order of channels already.
 DecodedRow DecodePictureFile(const PredictorCore& core, std::string_view bytes,
-                             const std::string& source) {
+                             const std::string& source, uint64_t decode_bytes) {
   const bool npy = bytes.starts_with("\x93NUMPY");
-  const Tensor picture = npy ? ParseNpy(bytes, source)
-                             : DecodePicture(bytes, source,
-                                             core.config().picture->channels == 3   ? 3
-                                             : core.config().picture->channels == 1 ? 1
-                                                                                    : 0);
+  const RawPicture& raw = *core.config().picture;
+  PictureForm form;
+  form.channels = raw.channels == 1 || raw.channels == 3 ? raw.channels : 0;
+  form.height = raw.height, form.width = raw.width;
+  form.order = raw.channel_order;
+  form.most_bytes = decode_bytes;
+  const Tensor picture = npy ? ParseNpy(bytes, source) : DecodePicture(bytes, source, form);
   try {
     return core.decoder().DecodePicture(picture);
   } catch (const Error& e) {
@@ -312,6 +372,8 @@ std::unique_ptr<RowSource> MakeJsonRows(const PredictorCore& core, ReadChunk rea
       std::move(read), options,
       [&core, keep = options.keep](const std::string& line, SourceRow* row) {
         const RawRow raw = RowOfJson(JsonReader(line, "row"));
+        const auto label = raw.cells.find(core.LabelColumn());
+        if (label != raw.cells.end()) row->label = label->second;
         for (const std::string& name : keep) {
           const auto found = raw.cells.find(name);
           row->kept.push_back(found == raw.cells.end() ? "" : found->second);
@@ -333,8 +395,12 @@ std::unique_ptr<RowSource> MakeTextRows(const PredictorCore& core, ReadChunk rea
 }
 
 std::unique_ptr<RowSource> MakePictureRows(const PredictorCore& core,
-                                           std::vector<std::string> files) {
-  return std::make_unique<PictureRows>(core, std::move(files));
+                                           std::vector<std::string> files, uint64_t decode_bytes) {
+  return std::make_unique<PictureRows>(core, std::move(files), decode_bytes);
+}
+
+std::unique_ptr<RowSource> MakeArrayRows(const PredictorCore& core, const std::string& file) {
+  return std::make_unique<ArrayRows>(core, file);
 }
 
 bool IsPictureName(const std::string& path) {

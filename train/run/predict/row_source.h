@@ -3,6 +3,7 @@
 // text, or pictures.
 
 #include <coracle/train/data/csv_reader.h>
+#include <coracle/train/data/picture.h>
 #include <coracle/train/run/predict/predictor_core.h>
 
 #include <memory>
@@ -36,6 +37,7 @@ inline constexpr uint64_t kMaxRowBytes = uint64_t{64} << 20;
 struct RowSourceOptions {
   std::string name = "rows";           // of the source, in errors
   std::vector<std::string> keep = {};  // columns whose cells are kept
+  uint64_t most_bytes = kMaxRowBytes;  // larger rows of text are errors
 };
 
 // Rows in the form of the job's csv files. Columns are found by the names in the header, or by
@@ -52,14 +54,19 @@ std::unique_ptr<RowSource> MakeTextRows(const PredictorCore& core, ReadChunk rea
                                         const RowSourceOptions& options);
 // Files of pictures: PNG, JPEG, PNM, or an npy array uint8 [H, W] or [C, H, W]. The only column to
 // keep is "file".
+// Decoding a file takes at most `decode_bytes` of memory.
 std::unique_ptr<RowSource> MakePictureRows(const PredictorCore& core,
-                                           std::vector<std::string> files);
+                                           std::vector<std::string> files,
+                                           uint64_t decode_bytes = kMostPictureBytes);
+// The rows of the arrays in an npz file, as `run --save` and NumPy write them. Reads the whole
+// file.
+std::unique_ptr<RowSource> MakeArrayRows(const PredictorCore& core, const std::string& file);
 // The pictures of a directory, sorted by name. Throws kNotFound if there are none.
 std::vector<std::string> PicturesIn(const std::string& directory);
 bool IsPictureName(const std::string& path);
 
 // Decodes the bytes of a picture for the model.
 DecodedRow DecodePictureFile(const PredictorCore& core, std::string_view bytes,
-                             const std::string& source);
+                             const std::string& source, uint64_t decode_bytes = kMostPictureBytes);
 
 }  // namespace coracle::inline internal

@@ -1,0 +1,387 @@
+// What a trained model keeps of its data's meaning: the order of channels, whether an output holds
+// scores, the unit of labels, arrays; and what its log says of evaluations.
+
+#include <coracle/framework/base/file.h>
+#include <coracle/framework/io/tensor_io.h>
+#include <coracle/proto/caffe.pb.h>
+#include <coracle/test/lmdb_file.h>
+#include <coracle/test/train/picture_files.h>
+#include <coracle/test/train/rank_jobs.h>
+#include <coracle/test/train/train_test_util.h>
+#include <coracle/train/job/preprocess.h>
+#include <coracle/train/log/format.h>
+#include <coracle/train/log/log_records.h>
+#include <coracle/train/run/predict/row_source.h>
+#include <coracle/train/run/saved_model.h>
+#include <coracle/train/run/trainer.h>
+
+#include <cmath>
+
+namespace coracle::data_meaning_test {
+
+struct Trained {
+  TempDir dir;
+  TrainResult result;
+  std::vector<std::string> messages;
+
+  Trained(const std::string& job_text,
+          const std::vector<std::pair<std::string, std::string>>& files) {
+    for (const auto& [name, text] : files) WriteFileAtomic(dir / name, text);
+    JobConfig job = ParseJobText(job_text, "job.pbtxt", dir.path());
+    job.output_dir = dir / "out";
+    TrainCallbacks callbacks;
+    callbacks.on_message = [this](const std::string& line) { messages.push_back(line); };
+    result = RunJob(job, {}, callbacks);
+  }
+  PreprocessConfig preprocess() const {
+    const std::string file = dir / "out/model.preprocess.pbtxt";
+    return ParsePreprocess(ReadFile(file), file);
+  }
+  std::string Messages() const {
+    std::string all;
+    for (const std::string& line : messages) all += line + "\n";
+    return all;
+  }
+  // What the model computes for a feed made by hand.
+  Tensor RunByHand(const Tensor& feed) const {
+    Scope scope;
+    const InferenceModel loaded = LoadInferenceModel(result.model_path, scope);
+    PreparedProgram prepared = Executor().PrepareFrozen(loaded.program, scope);
+    return prepared.Run(scope, {feed})[0].Clone();
+  }
+};
+
+// --- the order of channels ---
+
+std::string ColourDatum(int label, const std::string& planes) {
+  proto::caffe::Datum datum;
+  datum.set_channels(3);
+  datum.set_height(1);
+  datum.set_width(2);
+  datum.set_label(label);
+  datum.set_data(planes);
+  return datum.SerializeAsString();
+}
+
+Trained TrainedOnDatabase(const std::string& order) {
+  return Trained(R"(
+name: "d" model_text: "data { name: 'data' shape: [-1, 3, 1, 2] } data { name: 'label' shape: [-1, 1] dtype: INT64 } "
+  "layer { fc { input: 'data' size: 2 output: 'z' } } "
+  "layer { softmax_with_cross_entropy { logits: 'z' label: 'label' output: 'ce' } } "
+  "layer { mean { input: 'ce' output: 'loss' } }"
+train { lmdb { file: "db" )" +
+                     order +
+                     R"( } } optimizer { sgd { learning_rate: 0.01 } } batch_size: 2 epochs: 1
+deploy { input: "data" output: "z" })",
+                 {{"db/data.mdb", MakeLmdb({ColourDatum(0, "abcdef"), ColourDatum(1, "ghijkl")})}});
+}
+
+// The picture has the colours (1, 2, 3) and (4, 5, 6).
+Tensor AnswerForPicture(const Trained& trained) {
+  const Predictor predictor(trained.result.model_path);
+  const DecodedRow row = DecodePictureFile(predictor.core(), "P3 2 1 255\n1 2 3 4 5 6\n", "p");
+  return predictor.core().Run(std::span(&row, 1), 1)[0][0].values.Reshaped({1, 2});
+}
+
+TEST(ChannelOrder, CaffesDatabasesAreBlueGreenRed) {
+  const Tensor bgr = Tensor::Of<float>({1, 3, 1, 2}, {3, 6, 2, 5, 1, 4});
+  const Tensor rgb = Tensor::Of<float>({1, 3, 1, 2}, {1, 4, 2, 5, 3, 6});
+  const Trained assumed = TrainedOnDatabase("");
+  EXPECT_EQ(assumed.preprocess().picture->channel_order, ChannelOrder::kBgr);
+  EXPECT_TRUE(BitEqual(AnswerForPicture(assumed), assumed.RunByHand(bgr)));
+  ExpectContains(assumed.Messages(), "it is taken as blue, green, red");
+  const Trained declared = TrainedOnDatabase("channel_order: BGR");
+  EXPECT_TRUE(BitEqual(AnswerForPicture(declared), declared.RunByHand(bgr)));
+  EXPECT_EQ(declared.Messages().find("blue, green, red"), std::string::npos);
+  const Trained other = TrainedOnDatabase("channel_order: RGB");
+  EXPECT_EQ(other.preprocess().picture->channel_order, ChannelOrder::kRgb);
+  EXPECT_TRUE(BitEqual(AnswerForPicture(other), other.RunByHand(rgb)));
+  EXPECT_FALSE(BitEqual(other.RunByHand(bgr), other.RunByHand(rgb)));
+}
+
+TEST(ChannelOrder, ArraysHaveTheModelsOwn) {
+  const Trained trained = TrainedOnDatabase("");
+  const Predictor predictor(trained.result.model_path);
+  const Tensor bytes = Tensor::Of<uint8_t>({3, 1, 2}, {3, 6, 2, 5, 1, 4});
+  EXPECT_TRUE(BitEqual(predictor.Predict(RawRow{{}, {{"data", bytes}}})[0].values.Reshaped({1, 2}),
+                       AnswerForPicture(trained)));
+}
+
+// Saturation weighs red, green and blue, wherever they are.
+TEST(ChannelOrder, ColoursOfAugmentation) {
+  const auto changed = [](ChannelOrder order, const std::vector<float>& pixel) {
+    TransformOptions options = {.random_crop = true, .seed = 4};
+    options.saturation = 0.9f;
+    options.channel_order = order;
+    const DataSourcePtr source = MakeTransformed(
+        MakeMemorySource({{"x", Tensor::Of<float>({1, 3}, pixel), {3, 1, 1}}}, "x"), options);
+    std::vector<Tensor> out{Tensor(DType::kFloat32, {1, 3, 1, 1})};
+    source->GetInEpoch(1, std::vector<int64_t>{0}, out);
+    return std::vector<float>(out[0].data<float>(), out[0].data<float>() + 3);
+  };
+  std::vector<float> bgr = changed(ChannelOrder::kBgr, {30, 20, 10});
+  std::reverse(bgr.begin(), bgr.end());
+  EXPECT_EQ(bgr, changed(ChannelOrder::kRgb, {10, 20, 30}));
+}
+
+// --- outputs ---
+
+constexpr const char* kFeatures = R"(
+name: "f" model_text: "data { name: 'x' shape: [-1, 2] } data { name: 'label' shape: [-1, 1] dtype: INT64 } "
+  "layer { fc { input: 'x' size: 3 act: 'tanh' output: 'features' } } "
+  "layer { fc { input: 'features' size: 3 output: 'z' } } "
+  "layer { scale { input: 'z' scale: 0.5 output: 'cooler' } } "
+  "layer { softmax_with_cross_entropy { logits: 'z' label: 'label' output: 'ce' } } "
+  "layer { mean { input: 'ce' output: 'loss' } } layer { softmax { input: 'cooler' output: 'prob' } }"
+train { csv { file: "t.csv" } } bind { column: "data" var: "x" }
+optimizer { sgd { learning_rate: 0.01 } } batch_size: 2 epochs: 1
+deploy { input: "x" output: "features" output: "z" output: "prob" })";
+
+TEST(Outputs, FeaturesAreNoScores) {
+  const Trained trained(kFeatures, {{"t.csv", "1,2,0\n3,4,1\n5,6,2\n"}});
+  const std::vector<OutputMeaning> outputs = trained.preprocess().outputs;
+  ASSERT_EQ(outputs.size(), 3u);
+  EXPECT_EQ(outputs[0].kind, OutputKind::kValues);
+  EXPECT_EQ(outputs[1].kind, OutputKind::kClasses);
+  EXPECT_EQ(outputs[2].kind, OutputKind::kClasses);
+}
+
+TEST(Outputs, AMetricOfTheJobSaysThatTheyAreScores) {
+  const Trained trained(
+      std::string(kFeatures) +
+          "metric { var: \"features\" name: \"acc\" kind: ACCURACY label: \"label\" }",
+      {{"t.csv", "1,2,0\n3,4,1\n5,6,2\n"}});
+  EXPECT_EQ(trained.preprocess().outputs[0].kind, OutputKind::kClasses);
+}
+
+// --- the unit of labels ---
+
+TEST(Units, ErrorsAreThoseOfTheLabel) {
+  const Trained trained(
+      R"(
+name: "u" model_text: "data { name: 'x' shape: [-1, 1] } data { name: 'y' shape: [-1, 1] } "
+  "layer { fc { input: 'x' size: 1 output: 'p' } } "
+  "layer { square_error_cost { input: 'p' label: 'y' output: 'c' } } layer { mean { input: 'c' output: 'loss' } }"
+train { csv { file: "t.csv" label_kind: REAL standardize_label: true } }
+test { like_train: true csv { file: "t.csv" } }
+bind { column: "data" var: "x" } bind { column: "label" var: "y" }
+metric { var: "p" name: "mae" kind: MAE label: "y" } metric { var: "p" name: "rmse" kind: RMSE label: "y" }
+metric { var: "p" name: "r2" kind: R2 label: "y" }
+optimizer { sgd { learning_rate: 0.01 } } batch_size: 4 epochs: 2
+deploy { input: "x" output: "p" })",
+      {{"t.csv", "1,100\n2,300\n3,200\n4,900\n"}});
+  // The answers are in the unit of the label, so their errors must be the metrics.
+  const Predictor predictor(trained.result.model_path);
+  double sum = 0, squares = 0;
+  const double labels[] = {100, 300, 200, 900};
+  for (int i = 0; i < 4; ++i) {
+    const RawRow row{{{"0", std::to_string(i + 1)}}, {}};
+    const double off = *predictor.Predict(row)[0].number - labels[i];
+    sum += std::abs(off), squares += off * off;
+  }
+  ASSERT_EQ(trained.result.evaluations.size(), 1u);
+  const std::vector<NamedValue>& values = trained.result.evaluations[0].values;
+  EXPECT_NEAR(values[1].value, sum / 4, 1e-3 * sum);
+  EXPECT_NEAR(values[2].value, std::sqrt(squares / 4), 1e-3 * sum);
+  EXPECT_LT(values[3].value, 1);
+  ExpectContains(trained.Messages(), "loss is of scaled labels, (label - 375) * 0.00");
+  ExpectContains(trained.Messages(), "mae, rmse are in the label's own unit");
+  // `coracle test` measures the same.
+  JobConfig job = ParseJobText(ReadFile(trained.dir / "t.csv").empty() ? "" : R"(
+name: "u" model_text: "data { name: 'x' shape: [-1, 1] }"
+train { csv { file: "t.csv" label_kind: REAL standardize_label: true } }
+test { like_train: true csv { file: "t.csv" } }
+bind { column: "data" var: "x" } bind { column: "label" var: "y" }
+metric { var: "p" name: "mae" kind: MAE label: "y" } epochs: 1)",
+                               "job.pbtxt", trained.dir.path());
+  const std::vector<NamedValue> tested = EvaluateSavedModel(trained.result.eval_path, job, {});
+  ASSERT_EQ(tested.size(), 2u);
+  EXPECT_EQ(tested[1].name, "mae");
+  EXPECT_NEAR(tested[1].value, values[1].value, 1e-3);
+}
+
+// --- confusion matrices ---
+
+TEST(Confusion, IsLoggedForTestSets) {
+  const Trained trained(R"(
+name: "c" model_text: "data { name: 'x' shape: [-1, 2] } data { name: 'y' shape: [-1, 1] dtype: INT64 } "
+  "layer { fc { input: 'x' size: 2 output: 'z' } } "
+  "layer { softmax_with_cross_entropy { logits: 'z' label: 'y' output: 'ce' } } "
+  "layer { mean { input: 'ce' output: 'loss' } }"
+train { csv { file: "t.csv" label_kind: CLASS class: ["no", "yes"] } } test { like_train: true csv { file: "t.csv" } }
+bind { column: "data" var: "x" } bind { column: "label" var: "y" }
+metric { var: "z" name: "matrix" kind: CONFUSION label: "y" }
+metric { var: "z" name: "accuracy" kind: ACCURACY label: "y" }
+optimizer { sgd { learning_rate: 0.1 } } batch_size: 3 epochs: 2)",
+                        {{"t.csv", "1,0,no\n0,1,yes\n1,0,no\n0,1,yes\n0,2,yes\n"}});
+  EXPECT_EQ(trained.result.evaluations[0].values.size(), 2u);  // loss and accuracy
+  int logged = 0;
+  ForEachLogRecord(trained.dir / "out/log.jsonl", [&](const JsonReader& record) {
+    if (record.At("type").Text() != "test") return;
+    const std::vector<JsonReader> rows = record.At("confusion").At("matrix").Items();
+    ASSERT_EQ(rows.size(), 2u);
+    int64_t all = 0, right = 0;
+    for (size_t label = 0; label < 2; ++label) {
+      const std::vector<JsonReader> counts = rows[label].Items();
+      const int64_t zero = counts[0].Integer(0), one = counts[1].Integer(0);
+      EXPECT_EQ(zero + one, label == 0 ? 2 : 3);
+      all += zero + one, right += label == 0 ? zero : one;
+    }
+    EXPECT_NEAR(record.At("values").At("accuracy").Number(),
+                static_cast<double>(right) / static_cast<double>(all), 1e-9);
+    EXPECT_FALSE(record.At("values").Has("matrix"));
+    ++logged;
+  });
+  EXPECT_EQ(logged, 2);
+}
+
+TEST(Confusion, IsATable) {
+  EXPECT_EQ(FormatConfusion({"matrix", 2, {50, 0, 12, 3}, {"no", "yes"}}),
+            "matrix: rows are labels, columns are answers\n"
+            "           0  1\n"
+            "  0: no   50  0\n"
+            "  1: yes  12  3");
+  ExpectContains(FormatConfusion({"m", 200, std::vector<int64_t>(40000, 1)}),
+                 "m: 200 classes, whose counts are in log.jsonl");
+}
+
+// Three ranks count what one counts.
+TEST(Confusion, OfRanksIsThatOfAllRows) {
+  const auto matrix_of = [](int size) {
+    JobConfig job = RankJob("confusion" + std::to_string(size));
+    job.metrics.push_back({"prob", "matrix", MetricKind::kConfusion, "label"});
+    job.epochs = 1;
+    const auto ranks = RunOn(size, job);
+    EXPECT_EQ(ranks[0].error, "");
+    std::string matrix;
+    ForEachLogRecord(job.output_dir + "/log.jsonl", [&](const JsonReader& record) {
+      if (record.At("type").Text() != "test") return;
+      for (const JsonReader& row : record.At("confusion").At("matrix").Items())
+        for (const JsonReader& count : row.Items())
+          matrix += std::to_string(count.Integer(0)) + " ";
+    });
+    return matrix;
+  };
+  const std::string one = matrix_of(1);
+  EXPECT_GT(one.size(), 100u);
+  EXPECT_EQ(matrix_of(3), one);
+}
+
+// --- summaries of runs ---
+
+TEST(RunSummaries, KeepTheExtremesOfEvaluations) {
+  TempDir dir;
+  const auto test = [](int step, const std::string& loss) {
+    return "{\"type\":\"test\",\"set\":\"test\",\"step\":" + std::to_string(step) +
+           ",\"rows\":1,\"values\":{\"loss\":" + loss + "},\"time\":1}\n";
+  };
+  const auto start = [](int step) {
+    return "{\"type\":\"start\",\"job\":\"j\",\"step\":" + std::to_string(step) +
+           ",\"total_steps\":9,\"steps_per_epoch\":3,\"time\":1}\n";
+  };
+  // The run was killed after step 6 and resumed at step 3: the loss of step 6 never was.
+  WriteFileAtomic(dir / "log.jsonl", start(0) + test(3, "0.5") + test(6, "0.1") + start(3) +
+                                         test(6, "0.3") + test(9, "0.4") + test(9, "null"));
+  const RunSummary summary = ReadRunSummary(dir.path());
+  ASSERT_EQ(summary.smallest.size(), 1u);
+  EXPECT_EQ(summary.smallest[0].name, "test/loss");
+  EXPECT_EQ(summary.smallest[0].value, 0.3);
+  EXPECT_EQ(summary.largest[0].value, 0.5);
+}
+
+// --- arrays ---
+
+TEST(Arrays, AreDescribed) {
+  TempDir files;
+  const Tensor x = Tensor::Of<float>({3, 2}, {1, 2, 3, 4, 5, 6});
+  WriteNpz({{"x", x},
+            {"words", Tensor::Of<int64_t>({6, 1}, {1, 2, 3, 4, 5, 0})},
+            {"words@LOD@0", Tensor::Of<int64_t>({4}, {0, 1, 4, 6})},
+            {"label", Tensor::Of<int64_t>({3, 1}, {0, 1, 0})}},
+           files / "t.npz");
+  const Trained trained(R"(
+name: "n" model_text: "data { name: 'x' shape: [-1, 2] } data { name: 'words' shape: [-1, 1] dtype: INT64 lod_level: 1 } "
+  "data { name: 'label' shape: [-1, 1] dtype: INT64 } "
+  "layer { embedding { input: 'words' size: [6, 2] output: 'e' } } "
+  "layer { sequence_pool { input: 'e' pool_type: SUM output: 's' } } "
+  "layer { elementwise_add { x: 'x' y: 's' output: 'h' } } layer { fc { input: 'h' size: 2 output: 'z' } } "
+  "layer { softmax_with_cross_entropy { logits: 'z' label: 'label' output: 'ce' } } "
+  "layer { mean { input: 'ce' output: 'loss' } }"
+train { npz { file: "t.npz" } } optimizer { sgd { learning_rate: 0.1 } } batch_size: 3 epochs: 1
+deploy { input: "x" input: "words" output: "z" })",
+                        {{"t.npz", ReadFile(files / "t.npz")}});
+  const PreprocessConfig config = trained.preprocess();
+  ASSERT_EQ(config.arrays.size(), 2u);
+  EXPECT_EQ(config.arrays[0].column, "words");
+  EXPECT_TRUE(config.arrays[0].sequences);
+  EXPECT_EQ(config.arrays[1].dtype, DType::kFloat32);
+  EXPECT_EQ(config.arrays[1].shape, (std::vector<int64_t>{2}));
+  EXPECT_EQ(ParsePreprocess(config.ToText(), "p").ToText(), config.ToText());
+  // The rows of a file are the rows of a batch.
+  const Predictor predictor(trained.result.model_path);
+  const auto source = MakeArrayRows(predictor.core(), files / "t.npz");
+  std::vector<DecodedRow> rows;
+  for (SourceRow row; source->Next(&row);) {
+    ASSERT_FALSE(row.error) << row.error->message();
+    rows.push_back(*row.row);
+  }
+  ASSERT_EQ(rows.size(), 3u);
+  const auto answers = predictor.core().Run(rows, 1);
+  Scope scope;
+  const InferenceModel loaded = LoadInferenceModel(trained.result.model_path, scope);
+  PreparedProgram prepared = Executor().PrepareFrozen(loaded.program, scope);
+  Tensor words = Tensor::Of<int64_t>({6, 1}, {1, 2, 3, 4, 5, 0});
+  words.lod() = {{0, 1, 4, 6}};
+  std::vector<Tensor> feeds;
+  for (const std::string& name : prepared.feed_names()) feeds.push_back(name == "x" ? x : words);
+  const Tensor want = prepared.Run(scope, feeds)[0].Clone();
+  for (int64_t i = 0; i < 6; ++i)
+    EXPECT_EQ(answers[static_cast<size_t>(i / 2)][0].values.data<float>()[i % 2],
+              want.data<float>()[i]);
+  WriteNpz({{"x", x.Cast(DType::kFloat64)}, {"words", words}}, files / "bad.npz");
+  SourceRow bad;
+  ASSERT_TRUE(MakeArrayRows(predictor.core(), files / "bad.npz")->Next(&bad));
+  ASSERT_TRUE(bad.error);
+  ExpectContains(bad.error->message(), "bad.npz: row 0: the model reads 'x' as float32 [2]");
+}
+
+// --- several ranks ---
+
+// Rows that augmentation draws are the same, so only the rounding of sums differs.
+TEST(AugmentedRanks, ParametersAgreeInFloat64) {
+  const auto job_of = [](const std::string& name) {
+    JobConfig job = RankJob("augmented_" + name);
+    job.model_text = R"(
+data  { name: "image" shape: [-1, 784] }
+data  { name: "label" shape: [-1, 1] dtype: INT64 }
+layer { cast { input: "image" dtype: FP64 output: "x" } }
+layer { fc { input: "x" size: 8 act: "tanh" output: "h" } }
+layer { fc { input: "h" size: 10 output: "logits" } }
+layer { softmax_with_cross_entropy { logits: "logits" label: "label" output: "ce" } }
+layer { mean { input: "ce" output: "loss" } }
+)";
+    job.metrics.clear();
+    job.deploy_inputs.clear();
+    job.deploy_outputs.clear();
+    TransformOptions transform;
+    transform.rotate = 20, transform.zoom = 0.2f, transform.shift = 0.1f;
+    transform.noise = 0.1f, transform.erase = 5, transform.pad = 3;
+    job.train.transform = transform;
+    return job;
+  };
+  const auto one = RunOn(1, job_of("one"));
+  ASSERT_EQ(one[0].error, "");
+  for (const int size : {2, 3}) {
+    for (const RankResult& rank : RunOn(size, job_of("n" + std::to_string(size)))) {
+      ASSERT_EQ(rank.error, "");
+      for (const std::string& name : one[0].result.main.Parameters()) {
+        const Tensor &a = rank.result.scope.Get(name), &b = one[0].result.scope.Get(name);
+        ASSERT_EQ(a.dtype(), DType::kFloat64) << name;
+        for (int64_t i = 0; i < a.numel(); ++i)
+          EXPECT_NEAR(a.data<double>()[i], b.data<double>()[i], 1e-12) << name;
+      }
+    }
+  }
+}
+
+}  // namespace coracle::data_meaning_test

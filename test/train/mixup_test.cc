@@ -1,0 +1,236 @@
+// Mixtures of two rows: each is what its soft label says, and depends on seed, epoch and row alone.
+
+#include <coracle/framework/base/file.h>
+#include <coracle/test/train/rank_jobs.h>
+#include <coracle/test/train/train_test_util.h>
+#include <coracle/train/data/data_source.h>
+#include <coracle/train/run/trainer.h>
+
+#include <cmath>
+
+namespace coracle::mixup_test {
+
+constexpr int64_t kRows = 40, kValues = 6, kClasses = 5;
+
+float ValueOf(int64_t row, int64_t k) { return static_cast<float>((row * 37 + k * 11) % 101); }
+
+DataSourcePtr Rows() {
+  std::vector<float> values;
+  std::vector<int64_t> labels;
+  for (int64_t row = 0; row < kRows; ++row) {
+    for (int64_t k = 0; k < kValues; ++k) values.push_back(ValueOf(row, k));
+    labels.push_back(row % kClasses);
+  }
+  return MakeMemorySource({{"data", Tensor::Of<float>({kRows, kValues}, values), {kValues}},
+                           {"label", Tensor::Of<int64_t>({kRows, 1}, labels), {1}}},
+                          "rows");
+}
+
+struct Batch {
+  Tensor data, label, soft;
+};
+
+Batch BatchOf(const DataSource& source, int64_t epoch, const std::vector<int64_t>& rows,
+              bool mixed = true) {
+  const auto n = static_cast<int64_t>(rows.size());
+  std::vector<Tensor> out{Tensor(DType::kFloat32, {n, kValues}), Tensor(DType::kInt64, {n, 1}),
+                          Tensor(DType::kFloat32, {n, source.columns()[2].shape[0]})};
+  if (mixed)
+    source.GetInEpoch(epoch, rows, out);
+  else
+    source.Get(rows, out);
+  return {out[0], out[1], out[2]};
+}
+
+std::vector<int64_t> AllRows() {
+  std::vector<int64_t> rows;
+  for (int64_t i = 0; i < kRows; ++i) rows.push_back(i);
+  return rows;
+}
+
+// The share of the row itself, if its mixture is one with the row `other`; -1 if it is not.
+double ShareWith(const Batch& batch, int64_t row, int64_t other) {
+  const float* data = batch.data.data<float>() + row * kValues;
+  double share = -1;
+  for (int64_t k = 0; k < kValues && share < 0; ++k) {
+    const double a = ValueOf(row, k), b = ValueOf(other, k);
+    if (a != b) share = (static_cast<double>(data[k]) - b) / (a - b);
+  }
+  if (row == other) share = 1;
+  for (int64_t k = 0; k < kValues; ++k) {
+    const double want = share * ValueOf(row, k) + (1 - share) * ValueOf(other, k);
+    if (std::abs(want - static_cast<double>(data[k])) > 1e-4) return -1;
+  }
+  return share >= -1e-6 && share <= 1 + 1e-6 ? share : -1;
+}
+
+TEST(Mixup, LabelsAreMixedLikeValues) {
+  const DataSourcePtr source = MakeMixed(Rows(), {.alpha = 1, .seed = 5});
+  EXPECT_EQ(source->columns()[2].shape, (Shape{kClasses}));
+  const Batch batch = BatchOf(*source, 3, AllRows());
+  int between = 0;
+  for (int64_t row = 0; row < kRows; ++row) {
+    const float* soft = batch.soft.data<float>() + row * kClasses;
+    bool explained = false;
+    for (int64_t other = 0; other < kRows && !explained; ++other) {
+      const double share = ShareWith(batch, row, other);
+      if (share < 0) continue;
+      std::vector<double> want(kClasses, 0);
+      want[static_cast<size_t>(row % kClasses)] += share;
+      want[static_cast<size_t>(other % kClasses)] += 1 - share;
+      explained = true;
+      for (int64_t c = 0; c < kClasses; ++c)
+        explained &= std::abs(want[static_cast<size_t>(c)] - static_cast<double>(soft[c])) < 1e-4;
+      const int64_t label = share >= 0.5 ? row % kClasses : other % kClasses;
+      explained &= std::abs(share - 0.5) < 1e-4 || batch.label.data<int64_t>()[row] == label;
+      between += share > 0.01 && share < 0.99;
+    }
+    EXPECT_TRUE(explained) << "row " << row;
+  }
+  EXPECT_GT(between, 30);
+}
+
+// The mean of Beta(a, a) is 1 / 2, its variance 1 / (4 (2 a + 1)).
+TEST(Mixup, SharesHaveTheirDistribution) {
+  std::vector<float> values(2000);
+  std::vector<int64_t> labels(2000);
+  for (size_t i = 0; i < values.size(); ++i) labels[i] = static_cast<int64_t>(i % 2);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  for (const double alpha : {0.1, 0.4, 1.0, 8.0}) {
+    const DataSourcePtr source =
+        MakeMixed(MakeMemorySource({{"data", Tensor::Of<float>({2000, 1}, values), {1}},
+                                    {"label", Tensor::Of<int64_t>({2000, 1}, labels), {1}}},
+                                   "rows"),
+                  {.alpha = alpha, .seed = 11});
+    double sum = 0, squares = 0;
+    int count = 0;
+    for (int64_t epoch = 0; epoch < 4; ++epoch) {
+      std::vector<int64_t> rows;
+      for (int64_t i = 0; i < 2000; ++i) rows.push_back(i);
+      std::vector<Tensor> out{Tensor(DType::kFloat32, {2000, 1}), Tensor(DType::kInt64, {2000, 1}),
+                              Tensor(DType::kFloat32, {2000, 2})};
+      source->GetInEpoch(epoch, rows, out);
+      for (int64_t i = 0; i < 2000; ++i) {
+        // Of a row of class 0 with one of class 1, the soft label is the share itself.
+        const double zero = static_cast<double>(out[2].data<float>()[2 * i]);
+        if (i % 2 != 0 || zero == 1) continue;
+        sum += zero, squares += zero * zero, ++count;
+      }
+    }
+    const double mean = sum / count, variance = squares / count - mean * mean;
+    EXPECT_NEAR(mean, 0.5, 0.05) << alpha;
+    EXPECT_NEAR(variance, 1 / (4 * (2 * alpha + 1)), 0.012) << alpha;
+  }
+}
+
+TEST(Mixup, DependsOnSeedEpochAndRow) {
+  const DataSourcePtr source = MakeMixed(Rows(), {.alpha = 1, .seed = 5});
+  const Batch all = BatchOf(*source, 2, AllRows());
+  for (const int64_t row : {0, 7, 39}) {
+    const Batch one = BatchOf(*source, 2, {row});
+    for (int64_t k = 0; k < kValues; ++k)
+      EXPECT_EQ(one.data.data<float>()[k], all.data.data<float>()[row * kValues + k]);
+    for (int64_t c = 0; c < kClasses; ++c)
+      EXPECT_EQ(one.soft.data<float>()[c], all.soft.data<float>()[row * kClasses + c]);
+  }
+  EXPECT_FALSE(BitEqual(BatchOf(*source, 1, AllRows()).data, all.data));
+  EXPECT_FALSE(
+      BitEqual(BatchOf(*MakeMixed(Rows(), {.alpha = 1, .seed = 6}), 2, AllRows()).data, all.data));
+  // Tests see the rows themselves.
+  const DataSourcePtr plain = MakeMixed(Rows(), {.classes = 7, .mixes = false});
+  const Batch tested = BatchOf(*plain, 2, AllRows());
+  EXPECT_TRUE(BitEqual(tested.data, BatchOf(*source, 0, AllRows(), false).data));
+  EXPECT_EQ(tested.soft.data<float>()[7 + 1], 1);
+  EXPECT_EQ(tested.soft.data<float>()[7], 0);
+}
+
+TEST(Mixup, RefusesDataWithoutClasses) {
+  ExpectContains(ErrorOf([] { MakeMixed(Rows(), {.classes = 4}); }),
+                 "the label 4 must lie in [0, 4)");
+  ExpectContains(ErrorOf([] { MakeMixed(Rows(), {.alpha = 0}); }), "alpha must be positive");
+  ExpectContains(
+      ErrorOf([] {
+        MakeMixed(MakeMemorySource({{"x", Tensor::Of<float>({2, 1}, {1, 2}), {1}}}, "r"), {});
+      }),
+      "mixup: r has no column \"label\"");
+}
+
+constexpr const char* kSoft =
+    "softmax_with_cross_entropy { logits: 'logits' label: 'soft_label' soft_label: true "
+    "output: 'ce' }";
+
+// A job with that loss, and with further fields of its training data.
+JobConfig Job(const std::string& loss, const std::string& data = "") {
+  return ParseJobText(R"(
+name: "mixed" model_text: "data { name: 'image' shape: [-1, 784] } "
+  "data { name: 'label' shape: [-1, 1] dtype: INT64 } data { name: 'soft_label' shape: [-1, 10] } "
+  "layer { fc { input: 'image' size: 10 output: 'logits' } } "
+  "layer { softmax { input: 'logits' output: 'prob' } } layer { )" +
+                          loss + R"( } layer { mean { input: 'ce' output: 'loss' } }"
+train { digits { count: 150 } mixup { alpha: 0.4 } )" +
+                          data + R"( }
+test { digits { count: 60 } }
+metric { var: "prob" name: "accuracy" kind: ACCURACY label: "label" }
+optimizer { sgd { learning_rate: 0.1 } } batch_size: 20 epochs: 3
+deploy { input: "image" output: "prob" })",
+                      "job.pbtxt");
+}
+
+TEST(Mixup, TrainsOnSoftLabels) {
+  const TrainResult result = RunJob(Job(kSoft));
+  EXPECT_GT(result.loss, 0);
+  EXPECT_LT(result.loss, 2.3);
+  ASSERT_EQ(result.evaluations.size(), 1u);
+  EXPECT_EQ(result.evaluations[0].values[1].name, "accuracy");
+  EXPECT_GT(result.evaluations[0].values[1].value, 0.3);
+}
+
+TEST(Mixup, RefusesOtherLosses) {
+  const auto refused = [](const std::string& loss, const std::string& data = "") {
+    return ErrorOf([&] { RunJob(Job(loss, data)); });
+  };
+  ExpectContains(
+      refused("softmax_with_cross_entropy { logits: 'logits' label: 'label' output: 'ce' }"),
+      "the loss reads 'label', the label of one row of a mixture");
+  ExpectContains(refused("elementwise_sub { x: 'prob' y: 'soft_label' output: 'ce' }"),
+                 "elementwise_sub reads 'soft_label', and it is not known to be right");
+  ExpectContains(refused("abs { input: 'prob' output: 'ce' }"),
+                 "the loss does not read the column soft_label");
+  ExpectContains(refused(kSoft, "balance: WEIGHTS"),
+                 "does not go together with weights of classes");
+}
+
+// An interrupted run goes on to the bits of an undisturbed one.
+TEST(Mixup, ResumesToTheBit) {
+  JobConfig job = Job(kSoft);
+  const TrainResult whole = RunJob(job);
+  TempDir dir;
+  job.output_dir = dir / "out";
+  job.max_iter = 11;  // in the second epoch
+  RunJob(job);
+  job.max_iter = 0;
+  TrainOptions options;
+  options.resume = true;
+  const TrainResult resumed = RunJob(job, options);
+  EXPECT_EQ(resumed.steps, whole.steps);
+  ExpectSameBits(resumed.scope, whole.scope, whole.main);
+}
+
+// Ranks read parts of the same mixtures.
+TEST(Mixup, RanksSeeTheSameRows) {
+  const DataSourcePtr source = MakeMixed(Rows(), {.alpha = 1, .seed = 5});
+  BatchReader one(source, {.batch_size = 10, .shuffle = true, .seed = 3});
+  BatchReader first(source, {.batch_size = 10, .shuffle = true, .seed = 3, .rank = 0, .ranks = 2});
+  BatchReader second(source, {.batch_size = 10, .shuffle = true, .seed = 3, .rank = 1, .ranks = 2});
+  for (int batch = 0; batch < 9; ++batch) {
+    const std::vector<Tensor>&all = one.Next(), &a = first.Next(), &b = second.Next();
+    for (size_t c = 0; c < all.size(); ++c) {
+      const std::string whole(static_cast<const char*>(all[c].raw()), all[c].nbytes());
+      const std::string parts = std::string(static_cast<const char*>(a[c].raw()), a[c].nbytes()) +
+                                std::string(static_cast<const char*>(b[c].raw()), b[c].nbytes());
+      EXPECT_EQ(whole, parts) << "batch " << batch << ", column " << c;
+    }
+  }
+}
+
+}  // namespace coracle::mixup_test
