@@ -3,7 +3,6 @@
 #include <coracle/convert/caffe/net_writer.h>
 #include <coracle/convert/caffe/steps.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/framework/tensor/tensor.h>
 #include <fmt/format.h>
 
 #include <cmath>
@@ -112,14 +111,14 @@ std::string ClassesOf(const Layer& layer, NetWriter& net, const std::string& col
   const auto background =
       static_cast<int64_t>(layer.def.multibox_loss_param().background_label_id());
   const std::string ids = Cast(layer, net, column, "INT64", "class_number");
-  Entry constant("fill_constant"), equal("equal"), show("map_values"), stop("map_values");
-  constant.Field("shape", "[1]").Text("str_value", std::to_string(background));
-  const std::string number = net.Step(layer, constant.Field("dtype", "INT64"), "background");
+  Entry equal("equal"), show("map_values"), stop("map_values");
+  const std::string number =
+      Number(layer, net, static_cast<double>(background), "INT64", "background");
   const std::string same = net.StepOp(layer, equal.Text("X", ids).Text("Y", number), "Out", "same");
   const std::string wrong =
       Times(layer, net, Cast(layer, net, same, "FP32", "of_background"), inside, "wrong");
   show.Text("X", Cast(layer, net, wrong, "INT64", "is_wrong"));
-  show.Field("keys_int64s", "[0, 1]").Int("out_dtype", static_cast<int64_t>(DType::kString));
+  show.Field("keys_int64s", "[0, 1]").Field("out_dtype", "STRING");
   show.Texts("values_strings",
              {"", fmt::format("a true box of the class {}, which background_label_id of layer {} "
                               "has for the background: leave it out of the data",
@@ -127,8 +126,7 @@ std::string ClassesOf(const Layer& layer, NetWriter& net, const std::string& col
   // The text is no key, so the op shows it in its error.
   stop.Text("X", net.StepOp(layer, show, "Out", "why")).Texts("keys_strings", {""});
   stop.Field("values_int64s", "[0]").Bool("has_default", false);
-  const std::string none = net.StepOp(
-      layer, stop.Int("out_dtype", static_cast<int64_t>(DType::kInt64)), "Out", "none_wrong");
+  const std::string none = net.StepOp(layer, stop.Field("out_dtype", "INT64"), "Out", "none_wrong");
   return net.Step(layer, Entry("elementwise_add").Text("x", ids).Text("y", none), "class_id");
 }
 

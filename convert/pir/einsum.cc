@@ -98,7 +98,8 @@ class Einsum {
         Refuse("has an output label twice, or one that no operand has");
     }
     for (const auto& [label, size] : sizes_)
-      if (label <= '9' && !Has(output_, label)) Refuse("leaves the dims of '...' out of its output");
+      if (label <= '9' && !Has(output_, label))
+        Refuse("leaves the dims of '...' out of its output");
   }
 
   // Letters, commas, and at most one "..." in each term.
@@ -189,16 +190,19 @@ class Einsum {
       if (!Has(a.labels, label)) right += label;
     std::string x = InOrder(a.var, a.labels, batch + left + summed);
     std::string y = InOrder(b.var, b.labels, batch + summed + right);
-    if (left.size() != 1 || summed.size() != 1)
+    // Without labels of both, a product takes any number of dims of the first operand.
+    const bool keeps_left = batch.empty() && !left.empty();
+    if (keeps_left && summed.size() != 1) x = Reshape(x, left, {SizeOf(summed)});
+    if (!keeps_left && (left.size() != 1 || summed.size() != 1))
       x = Reshape(x, batch, {SizeOf(left), SizeOf(summed)});
     if (right.size() != 1 || summed.size() != 1)
       y = Reshape(y, batch, {SizeOf(summed), SizeOf(right)});
     Term product{Make("matmul_v2", {{"X", {x}}, {"Y", {y}}}), batch + left + right};
-    if (left.size() == 1 && right.size() == 1) return product;
+    if ((keeps_left || left.size() == 1) && right.size() == 1) return product;
     std::vector<int64_t> sizes;
-    for (char label : left + right) sizes.push_back(sizes_.at(label));
+    for (char label : keeps_left ? right : left + right) sizes.push_back(sizes_.at(label));
     if (product.labels.empty()) sizes = {1};
-    product.var = Reshape(product.var, batch, sizes);
+    product.var = Reshape(product.var, keeps_left ? left : batch, sizes);
     return product;
   }
 
