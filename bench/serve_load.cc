@@ -8,19 +8,13 @@
 // connection sends its next request after the answer (closed loop). --rate=N: N requests a second
 // begin at fixed times, whatever the answers do, and latency counts from these times (open loop).
 // --pid: the process whose memory is printed; else the server's /metrics says it, if it can.
-#include <arpa/inet.h>
+#include <coracle/bench/server_connection.h>
 #include <coracle/bench/timing.h>
-#include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
-#include <coracle/framework/base/text.h>
 #include <fmt/format.h>
-#include <netinet/tcp.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <cctype>
 #include <chrono>
 #include <fstream>
 #include <mutex>
@@ -32,117 +26,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double Seconds(Clock::duration time) { return std::chrono::duration<double>(time).count(); }
-
-std::string Lower(std::string text) {
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
-}
-
-struct Answer {
-  int status = 0;
-  std::string body;
-};
-
-// A connection that is kept, and opened again after the server closed it.
-class Connection {
- public:
-  explicit Connection(const std::string& address) {
-    const size_t colon = address.rfind(':');
-    address_.sin_family = AF_INET;
-    int64_t port = 0;
-    if (colon == std::string::npos || !ParseInt64(address.substr(colon + 1), &port) ||
-        inet_pton(AF_INET, address.substr(0, colon).c_str(), &address_.sin_addr) != 1)
-      ThrowInvalid("the address must be like 127.0.0.1:8000, got " + Quote(address));
-    address_.sin_port = htons(static_cast<uint16_t>(port));
-  }
-  ~Connection() { Close(); }
-  Connection(const Connection&) = delete;
-  Connection& operator=(const Connection&) = delete;
-
-  // Throws kIo if the server does not answer.
-  Answer Ask(const std::string& request) {
-    Open();
-    for (size_t sent = 0; sent < request.size();) {
-      const ssize_t count =
-          ::send(socket_, request.data() + sent, request.size() - sent, MSG_NOSIGNAL);
-      if (count <= 0) Fail("sending failed");
-      sent += static_cast<size_t>(count);
-    }
-    return Receive();
-  }
-
- private:
-  [[noreturn]] void Fail(const char* what) {
-    Close();
-    throw Error(ErrorCode::kIo, what);
-  }
-  void Open() {
-    if (socket_ >= 0) return;
-    socket_ = ::socket(AF_INET, SOCK_STREAM, 0);
-    const int on = 1;
-    ::setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-    if (::connect(socket_, reinterpret_cast<const sockaddr*>(&address_), sizeof address_) != 0)
-      Fail("connecting failed");
-    received_.clear();
-  }
-  void Close() {
-    if (socket_ >= 0) ::close(socket_);
-    socket_ = -1;
-  }
-  void ReceiveMore() {
-    char buffer[65536];
-    const ssize_t count = ::recv(socket_, buffer, sizeof buffer, 0);
-    if (count <= 0) Fail("the server closed the connection");
-    received_.append(buffer, static_cast<size_t>(count));
-  }
-  std::string Take(size_t count) {
-    while (received_.size() < count) ReceiveMore();
-    std::string taken = received_.substr(0, count);
-    received_.erase(0, count);
-    return taken;
-  }
-  std::string TakeLine() {
-    size_t end = 0;
-    while ((end = received_.find("\r\n")) == std::string::npos) ReceiveMore();
-    const std::string line = Take(end + 2);
-    return line.substr(0, end);
-  }
-  Answer Receive() {
-    Answer answer;
-    const std::vector<std::string> words = Split(TakeLine(), ' ');
-    int64_t status = 0, length = -1;
-    if (words.size() < 2 || !ParseInt64(words[1], &status)) Fail("the answer is not HTTP");
-    answer.status = static_cast<int>(status);
-    bool close = false, chunked = false;
-    for (std::string line = TakeLine(); !line.empty(); line = TakeLine()) {
-      const size_t colon = std::min(line.find(':'), line.size());
-      const std::string name = Lower(line.substr(0, colon));
-      const std::string value(Trim(line.substr(std::min(colon + 1, line.size()))));
-      if (name == "content-length") ParseInt64(value, &length);
-      close |= name == "connection" && Lower(value) == "close";
-      chunked |= name == "transfer-encoding" && Lower(value) == "chunked";
-    }
-    if (chunked)
-      answer.body = TakeChunks();
-    else if (length > 0)
-      answer.body = Take(static_cast<size_t>(length));
-    if (close) Close();
-    return answer;
-  }
-  std::string TakeChunks() {
-    std::string body;
-    for (;;) {
-      const size_t size = std::strtoull(TakeLine().c_str(), nullptr, 16);
-      if (size > 0) body += Take(size);
-      TakeLine();
-      if (size == 0) return body;
-    }
-  }
-
-  sockaddr_in address_ = {};
-  int socket_ = -1;
-  std::string received_;
-};
 
 // --- requests ---
 
@@ -237,9 +120,9 @@ struct Load {
   double rate = 0;
 };
 
-void Send(const Load& load, Connection& connection, Clock::time_point begin, Tally* tally) {
+void Send(const Load& load, ServerConnection& connection, Clock::time_point begin, Tally* tally) {
   try {
-    const Answer answer = connection.Ask(load.request);
+    const ServerAnswer answer = connection.Ask(load.request);
     if (answer.status == 200)
       tally->Add(Seconds(Clock::now() - begin));
     else
@@ -257,11 +140,11 @@ double Run(const Load& load, double seconds, Tally* tally) {
       begin + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   std::atomic<int64_t> next{0};
   const auto closed_loop = [&] {
-    Connection connection(load.address);
+    ServerConnection connection(load.address);
     while (Clock::now() < end) Send(load, connection, Clock::now(), tally);
   };
   const auto open_loop = [&] {
-    Connection connection(load.address);
+    ServerConnection connection(load.address);
     for (;;) {
       const auto at =
           begin + std::chrono::duration_cast<Clock::duration>(
@@ -297,8 +180,8 @@ double ResidentBytes(const Arguments& arguments) {
     return resident * static_cast<double>(sysconf(_SC_PAGESIZE));
   }
   try {
-    Connection connection(address);
-    const Answer metrics =
+    ServerConnection connection(address);
+    const ServerAnswer metrics =
         connection.Ask(fmt::format("GET /metrics HTTP/1.1\r\nHost: {}\r\n\r\n", address));
     const std::string name = "\nprocess_resident_memory_bytes ";
     const size_t at = metrics.body.find(name);

@@ -198,6 +198,14 @@ const PredictorCore& ServedModel::predictor() const {
   return *predictor_;
 }
 
+std::string ServedModel::RawRows() const {
+  if (!predictor_) return "";
+  const PreprocessConfig& config = predictor_->config();
+  if (config.picture) return "picture";
+  if (config.text) return "text";
+  return config.csv ? "cells" : "";
+}
+
 void ServedModel::WarmUp() {
   std::vector<Tensor> zeros;
   for (const Port& port : inputs_) {

@@ -57,6 +57,8 @@ class ServedModel {
   // Answers raw rows. Throws HttpError with status 400 if the preprocessing of the model is
   // not known.
   const PredictorCore& predictor() const;
+  // What the model reads as raw data: "picture", "text" or "cells"; "" if none of them.
+  std::string RawRows() const;
 
   // Waits for the result, until the deadline or the time limit of requests, whichever is earlier;
   // then the request leaves the queue, and a run without other requests ends. Thread-safe. Throws

@@ -55,9 +55,13 @@ void RequireMethod(const Request& request, const char* method) {
     throw WrongMethod{method};
 }
 
+std::string TextOf(const json& value) {
+  return value.dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
 Response Json(const json& body) {
   Response response;
-  response.body = body.dump(-1, ' ', false, json::error_handler_t::replace);
+  response.body = TextOf(body);
   return response;
 }
 
@@ -230,11 +234,16 @@ Response Server::ModelRoute(Request& request, const std::vector<std::string>& pa
 
 Response Server::ModelMetadata(const std::string& name, const std::string& version) const {
   const std::shared_ptr<ServedModel> model = repository_.Find(name, version);
-  return Json({{"name", name},
-               {"versions", repository_.VersionsOf(name)},
-               {"platform", "coracle_program"},
-               {"inputs", PortsAsJson(model->inputs())},
-               {"outputs", PortsAsJson(model->outputs())}});
+  json metadata = {{"name", name},
+                   {"versions", repository_.VersionsOf(name)},
+                   {"platform", "coracle_program"},
+                   {"inputs", PortsAsJson(model->inputs())},
+                   {"outputs", PortsAsJson(model->outputs())}};
+  const std::string rows = model->RawRows();
+  if (!rows.empty()) metadata["properties"] = {{"raw_rows", rows}};
+  if (rows == "cells")
+    metadata["properties"]["columns"] = TextOf(json(model->predictor().columns()));
+  return Json(metadata);
 }
 
 Response Server::Infer(Request& request, ServedModel& model) {

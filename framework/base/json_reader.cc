@@ -1,5 +1,6 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/json_reader.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
 
@@ -77,6 +78,7 @@ class Builder : public nlohmann::json_sax<Json> {
 
  private:
   bool Add(Json value) {
+    if (++values_ % 4096 == 0) CheckTimeLimit("a JSON text is read");
     added_ = &root_;
     if (open_.empty()) {
       root_ = std::move(value);
@@ -102,6 +104,7 @@ class Builder : public nlohmann::json_sax<Json> {
   std::vector<Json*> open_;
   std::vector<std::unordered_set<std::string>> keys_;  // of the objects in open_
   std::string key_;
+  size_t values_ = 0;
 };
 
 [[noreturn]] void Throw(const std::string& message) { throw Error(ErrorCode::kDataLoss, message); }

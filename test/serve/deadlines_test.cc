@@ -5,6 +5,7 @@
 #include <coracle/serve/predict_route.h>
 #include <coracle/serve/request_time.h>
 #include <coracle/test/serve/http_client.h>
+#include <coracle/test/train/picture_files.h>
 
 #include <chrono>
 #include <functional>
@@ -116,6 +117,31 @@ TEST(Deadlines, Rows) {
   ExpectEndsEarly("csv", [&] { answer("text/csv", csv); });
   const std::string json = R"({"rows":[)" + Repeated(R"({"a":1},)", 20'000) + R"({"a":1}]})";
   ExpectEndsEarly("json", [&] { answer("application/json", json); });
+}
+
+TEST(Deadlines, Pictures) {
+  InferenceModel model;
+  model.program.Root().Var("x").SetMeta({.dtype = DType::kFloat32, .shape = {-1, 3, 8, 8}});
+  model.feed_names = model.fetch_names = {"x"};
+  const PredictorCore core(
+      std::move(model),
+      ParsePreprocess("version: 1 picture { column: 'image' channels: 3 height: 8 width: 8 } "
+                      "input { column: 'image' var: 'x' } output { var: 'x' }",
+                      "p"),
+      [](const std::vector<Tensor>& feeds) { return feeds; });
+  const auto answer = [&](const std::string& picture) {
+    Request request;
+    request.headers["content-type"] = "image/png";
+    request.body = picture;
+    serve::PredictRoute(core, request, 1);
+  };
+  constexpr int kSide = 3000;
+  const std::string png = MakePng(kSide, 8, 2, {kSide, std::string(3 * kSide, 'a')});
+  ExpectEndsEarly("png", [&] { answer(png); });
+  const std::vector<uint8_t> pixels(size_t{3} * kSide * kSide, 77);
+  // Several scans, which are all read before the first row.
+  const std::string jpeg = MakeJpeg(kSide, kSide, 3, pixels, true);
+  ExpectEndsEarly("jpeg", [&] { answer(jpeg); });
 }
 
 // The limit of the server and the header of the request, whichever ends first.

@@ -105,4 +105,14 @@ TEST_F(RequestLines, Refused) {
   Expect("coracle predict none.pdmodel - < in", 1, {"none.pdmodel"});
 }
 
+TEST_F(RequestLines, FromNode) {
+  if (Shell("node --version").code != 0) GTEST_SKIP() << "node is not installed";
+  const std::string program = std::string("CORACLE='" CORACLE_CLI "' node ") +
+                              std::getenv("CORACLE_SOURCE_DIR") + "/examples/embed/classify.mjs ";
+  Expect(program + "relu.pdmodel x 2 -1 2 3 -4.5", 0, {"0\n2\n3\n0\n"});
+  Expect(program + "relu.pdmodel z 2 -1 2", 1,
+         {"classify: the model has no input 'z'; it has 'x'"});
+  Expect(program + "none.pdmodel x 2 -1 2", 1, {"none.pdmodel", "cannot be loaded"});
+}
+
 }  // namespace coracle::request_lines_test

@@ -1,4 +1,5 @@
 #include <coracle/framework/base/error.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/train/data/picture.h>
 #include <coracle/train/data/picture_formats.h>
@@ -243,6 +244,7 @@ class PictureMaker : public PictureRowSink {
     resizer_.emplace(form_.channels, head.height, head.width, form_.height, form_.width);
   }
   void Row(const uint8_t* row) override {
+    CheckPictureTime();
     ArrangeRow(row, from_, form_, width_, row_.data());
     resizer_->Add(row_.data());
   }
@@ -264,6 +266,17 @@ class PictureMaker : public PictureRowSink {
 };
 
 }  // namespace
+
+void CheckPictureTime() { CheckTimeLimit("a picture is decoded"); }
+
+bool IsPictureTimeOver() noexcept {
+  try {
+    CheckPictureTime();
+    return false;
+  } catch (...) {
+    return true;
+  }
+}
 
 void ThrowDamagedPicture(const std::string& source, const std::string& what) {
   throw Error(ErrorCode::kDataLoss, fmt::format("{}: {}", source, what));

@@ -30,6 +30,10 @@ void DecodePng(std::string_view bytes, const std::string& source, PictureRowSink
 void DecodeJpeg(std::string_view bytes, const std::string& source, bool grey, PictureRowSink& sink);
 void DecodePnm(std::string_view bytes, const std::string& source, PictureRowSink& sink);
 
+// Whether the thread's time limit has passed. Libraries in C must not see an exception, so that
+// their callbacks ask for it, and CheckPictureTime throws afterwards.
+bool IsPictureTimeOver() noexcept;
+void CheckPictureTime();
 [[noreturn]] void ThrowDamagedPicture(const std::string& source, const std::string& what);
 // Throws kResourceExhausted for a picture above the limits, and kDataLoss for an empty one.
 void CheckPictureSize(const std::string& source, uint64_t height, uint64_t width);

@@ -26,7 +26,7 @@ class JpegDecoder {
     errors_.emit_message = Warn;
     errors_.output_message = Ignore;
     jpeg_.client_data = this;
-    progress_.progress_monitor = CheckScans;
+    progress_.progress_monitor = CheckProgress;
     Run(&JpegDecoder::Create);
   }
   ~JpegDecoder() { jpeg_destroy_decompress(&jpeg_); }
@@ -62,7 +62,9 @@ class JpegDecoder {
 
  private:
   void Run(void (JpegDecoder::*step)()) {
-    if (!Succeeds(step)) ThrowDamagedPicture(source_, fmt::format("damaged JPEG ({})", what_));
+    if (Succeeds(step)) return;
+    CheckPictureTime();
+    ThrowDamagedPicture(source_, fmt::format("damaged JPEG ({})", what_));
   }
   bool Succeeds(void (JpegDecoder::*step)()) {
     if (setjmp(jump_)) return false;
@@ -124,9 +126,11 @@ class JpegDecoder {
     Fail(jpeg);
   }
   static void Ignore(j_common_ptr) {}
-  static void CheckScans(j_common_ptr jpeg) {
-    if (reinterpret_cast<j_decompress_ptr>(jpeg)->input_scan_number <= kMaxScans) return;
-    static_cast<JpegDecoder*>(jpeg->client_data)->Jump("more than 500 scans");
+  static void CheckProgress(j_common_ptr jpeg) {
+    auto* self = static_cast<JpegDecoder*>(jpeg->client_data);
+    if (IsPictureTimeOver()) self->Jump("its time is over");
+    if (reinterpret_cast<j_decompress_ptr>(jpeg)->input_scan_number > kMaxScans)
+      self->Jump("more than 500 scans");
   }
   [[noreturn]] void Jump(const char* message) {
     std::snprintf(what_, sizeof(what_), "%s", message);

@@ -61,7 +61,9 @@ class PngDecoder {
 
  private:
   void Run(void (PngDecoder::*step)()) {
-    if (!Succeeds(step)) ThrowDamagedPicture(source_, fmt::format("damaged PNG ({})", what_));
+    if (Succeeds(step)) return;
+    CheckPictureTime();
+    ThrowDamagedPicture(source_, fmt::format("damaged PNG ({})", what_));
   }
   bool Succeeds(void (PngDecoder::*step)()) {
     if (setjmp(png_jmpbuf(png_))) return false;
@@ -107,6 +109,7 @@ class PngDecoder {
 
   static void ReadBytes(png_structp png, png_bytep to, size_t count) {
     auto* self = static_cast<PngDecoder*>(png_get_io_ptr(png));
+    if (IsPictureTimeOver()) png_error(png, "its time is over");
     if (count > self->bytes_.size() - self->at_) png_error(png, "the file is cut off");
     std::memcpy(to, self->bytes_.data() + self->at_, count);
     self->at_ += count;
