@@ -122,7 +122,10 @@ class LayerDeclaration {
     def_.fields.push_back(
         {name, FieldDef::Kind::kParam, AttrType::kString, std::nullopt, false, doc});
   }
-  std::string InputName(size_t i) const { return def_.fields.at(i).name; }
+  std::string InputName(size_t i) const {
+    if (i < def_.fields.size()) return def_.fields[i].name;
+    ThrowInvalid("layer " + def_.name + ": its function takes more inputs than it declares");
+  }
 
   // Sets the options that every layer has.
   template <class Options>

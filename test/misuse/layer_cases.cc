@@ -279,6 +279,13 @@ void AddLayerDefs(Cases& cases) {
                    .Field("size", &MineOptions::size, "")
                    .Field("size", &MineOptions::size, "");
              })
+      .Fails("a function of more inputs", "declares",
+             [] {
+               LayerFields<MineOptions>("mine", "")
+                   .Build([](Builder& net, const Variable& x, const MineOptions&) {
+                     return net.Relu(x);
+                   });
+             })
       .Works("an empty name", [] { DescribeLayer(""); });
   cases.Plain<ModelState>("ModelState");
   cases.Of("BuiltModel")
