@@ -326,7 +326,8 @@ void BlockDesc::IndexUses() const {
   for (; indexed_ops_ < ops_.size(); ++indexed_ops_) {
     OpDesc* op = ops_[indexed_ops_].get();
     op->position_ = indexed_ops_;
-    if (op->HasSubBlock()) sub_block_ops_.push_back(op);
+    // An op comes twice if memory ran out the first time.
+    if (op->HasSubBlock()) add(sub_block_ops_, op);
     op->ForEachInput([&](const std::string& name) { add(UsesOf(name).readers, op); });
     op->ForEachOutput([&](const std::string& name) { add(UsesOf(name).writers, op); });
   }
