@@ -6,10 +6,10 @@
 
 namespace coracle::inline internal {
 
-// Ops of the root block that follow the largest |X| of a batch (fake_quantize_dequantize_
-// moving_average_abs_max) get that of all ranks, by an exchange of one number for each variable X.
-// Values that are not finite count as an infinity, which no average takes. A rank whose rows do not
-// count has the value 0.
+// The ops of the root block that follow the largest |X| of a batch, such as
+// fake_quantize_dequantize_moving_average_abs_max, get the largest one of all ranks, by an exchange
+// of one number for each op. Values that are not finite count as an infinity, which no average
+// takes. A rank whose rows do not count has the value 0.
 void AgreeOnRanges(ProgramDesc& program, const AllReduceOptions& options);
 
 }  // namespace coracle::inline internal

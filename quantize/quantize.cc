@@ -36,7 +36,19 @@ bool IsFloat(const FloatModel& model, const std::string& name) {
   return var && var->type() == VarType::kLoDTensor && var->dtype() == DType::kFloat32;
 }
 
+// Throws for a number that names no value of an enumeration, which has `count` of them.
+template <class E>
+void RequireNamed(E value, int32_t count, const char* what) {
+  const auto number = static_cast<int32_t>(value);
+  if (number < 0 || number >= count)
+    ThrowInvalid(fmt::format("quantisation: {} {} does not exist", what, number));
+}
+
 void RequireValid(const QuantizeOptions& options) {
+  RequireNamed(options.scheme, 3, "the scheme");
+  RequireNamed(options.method, 4, "the method of ranges");
+  RequireNamed(options.form, 2, "the form");
+  RequireNamed(options.equalization, 4, "the equalisation");
   if (options.weight_bits != 8 && options.weight_bits != 4)
     ThrowInvalid(fmt::format("weights have 8 or 4 bits, got {}", options.weight_bits));
   if (options.block_size < 2)

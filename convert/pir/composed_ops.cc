@@ -92,7 +92,7 @@ void ReadRepeatInterleave(ProgramBuilder& builder, const Op& op) {
 
 namespace {
 
-// Operands of which one holds places along an axis of the other.
+// A tensor, and one that holds places along an axis of it.
 struct AlongAxis {
   int32_t axis = 0;
   // The dims of both, and the permutation that swaps the axis with the last one.
@@ -157,8 +157,7 @@ std::string Columns(IndexWriter& places, const std::string& x, int32_t begin, in
 
 }  // namespace
 
-// x with the values at places along the axis. The rows of x are joined, so that an element has one
-// place.
+// x with the values at places along the axis. The rows of x are joined: each element has one place.
 void ReadPutAlongAxis(ProgramBuilder& builder, const Op& op) {
   AllowAttrs(builder, op, {"axis", "reduce", "include_self"});
   const std::string reduce = Get<std::string>(builder, op, "reduce", "assign");

@@ -22,85 +22,36 @@ struct Term {
 
 bool Has(const Labels& labels, char label) { return labels.find(label) != labels.npos; }
 
-class Einsum {
- public:
-  Einsum(ProgramBuilder& builder, const Op& op) : builder_(builder), op_(op) {}
+struct Equation {
+  std::vector<Term> terms;
+  Labels output;
+  std::map<char, int64_t> sizes;  // -1: unknown
+};
 
-  void Run() {
-    Parse();
-    Term all = terms_[0];
-    for (size_t i = 1; i < terms_.size(); ++i) {
-      Labels later = output_;
-      for (size_t k = i + 1; k < terms_.size(); ++k) later += terms_[k].labels;
-      all = Product(all, terms_[i], later);
-    }
-    Give(all);
+[[noreturn]] void Refuse(const ProgramBuilder& builder, const Op& op, const std::string& why) {
+  const auto equation = Get<std::string>(builder, op, "equation", "");
+  builder.Refuse(op, fmt::format("the equation {} {}", Quote(equation), why));
+}
+
+class EquationReader {
+ public:
+  EquationReader(ProgramBuilder& builder, const Op& op) : builder_(builder), op_(op) {}
+
+  Equation Run() {
+    std::string text = Get<std::string>(builder_, op_, "equation", "");
+    std::erase(text, ' ');
+    const size_t arrow = text.find("->");
+    const bool explicit_output = arrow != text.npos;
+    RequireCharacters(text.substr(0, arrow) + (explicit_output ? text.substr(arrow + 2) : ""));
+    const int most = ReadTerms(PartsOf(text.substr(0, arrow)));
+    const std::string out = explicit_output ? text.substr(arrow + 2) : ImplicitOutput();
+    equation_.output = LabelsOf(out, most + static_cast<int>(out.size()) - 3);
+    CheckOutput();
+    return std::move(equation_);
   }
 
  private:
-  [[noreturn]] void Refuse(const std::string& why) const {
-    builder_.Refuse(op_, fmt::format("the equation {} {}", Quote(equation_), why));
-  }
-
-  Labels LabelsOf(const std::string& text, int rank) const {
-    const size_t dots = text.find("...");
-    if (dots == text.npos && Has(text, '.')) Refuse("has a lone '.'");
-    if (dots == text.npos) return text;
-    const int held = rank - static_cast<int>(text.size()) + 3;
-    if (held < 0 || held > Shape::kMaxRank) Refuse("does not fit the ranks of its operands");
-    Labels labels = text.substr(0, dots);
-    if (Has(text.substr(dots + 3), '.')) Refuse("has a lone '.'");
-    for (int k = held - 1; k >= 0; --k) labels += static_cast<char>('0' + k);
-    return labels + text.substr(dots + 3);
-  }
-
-  // Notes the sizes of a term's dims. A dim of 1 is not broadcast here.
-  void NoteSizes(const Labels& labels, const Shape& shape) {
-    if (static_cast<int>(labels.size()) != shape.rank())
-      Refuse("does not fit the ranks of its operands");
-    for (size_t i = 0; i < labels.size(); ++i) {
-      const int64_t size = shape[static_cast<int>(i)];
-      if (size == 0) Refuse("has an operand without elements");
-      if (std::count(labels.begin(), labels.end(), labels[i]) > 1)
-        Refuse("has a label twice in one operand, a diagonal");
-      int64_t& known = sizes_.emplace(labels[i], size).first->second;
-      if (known >= 0 && size >= 0 && known != size)
-        Refuse(fmt::format("has dims of {} and {} for one label", known, size));
-      known = std::max(known, size);
-    }
-  }
-
-  void Parse() {
-    equation_ = Get<std::string>(builder_, op_, "equation", "");
-    std::string text = equation_;
-    std::erase(text, ' ');
-    const size_t arrow = text.find("->");
-    RequireCharacters(text.substr(0, arrow) + (arrow == text.npos ? "" : text.substr(arrow + 2)));
-    const ValuePtr list = Needed(builder_, op_, 0);
-    if (list->type.kind != Type::Kind::kList || list->items.empty())
-      builder_.Refuse(op_, "its operand is no list of tensors");
-    const std::vector<std::string> parts = PartsOf(text.substr(0, arrow));
-    if (parts.size() != list->items.size()) Refuse("has another number of terms than operands");
-    int most = 0;
-    for (size_t i = 0; i < parts.size(); ++i) {
-      const ValuePtr& item = list->items[i];
-      if (item->type.kind != Type::Kind::kTensor || !IsFloating(item->type.dtype))
-        builder_.Refuse(op_, "an operand is no tensor of floats");
-      const int rank = item->type.shape.rank();
-      terms_.push_back({builder_.VarOf(op_, item), LabelsOf(parts[i], rank)});
-      NoteSizes(terms_.back().labels, item->type.shape);
-      if (Has(parts[i], '.')) most = std::max(most, rank - static_cast<int>(parts[i].size()) + 3);
-    }
-    const std::string out = arrow == text.npos ? ImplicitOutput() : text.substr(arrow + 2);
-    output_ = LabelsOf(out, most + static_cast<int>(out.size()) - 3);
-    for (char label : output_) {
-      if (sizes_.count(label) == 0 || std::count(output_.begin(), output_.end(), label) > 1)
-        Refuse("has an output label twice, or one that no operand has");
-    }
-    for (const auto& [label, size] : sizes_)
-      if (label <= '9' && !Has(output_, label))
-        Refuse("leaves the dims of '...' out of its output");
-  }
+  [[noreturn]] void Refuse(const std::string& why) const { pir::Refuse(builder_, op_, why); }
 
   // Letters, commas, and at most one "..." in each term.
   void RequireCharacters(const std::string& text) const {
@@ -115,13 +66,59 @@ class Einsum {
     return parts;
   }
 
+  Labels LabelsOf(const std::string& text, int rank) const {
+    const size_t dots = text.find("...");
+    if (dots == text.npos && Has(text, '.')) Refuse("has a lone '.'");
+    if (dots == text.npos) return text;
+    const int held = rank - static_cast<int>(text.size()) + 3;
+    if (held < 0 || held > Shape::kMaxRank) Refuse("does not fit the ranks of its operands");
+    Labels labels = text.substr(0, dots);
+    if (Has(text.substr(dots + 3), '.')) Refuse("has a lone '.'");
+    for (int k = held - 1; k >= 0; --k) labels += static_cast<char>('0' + k);
+    return labels + text.substr(dots + 3);
+  }
+
+  // Returns the largest number of dims that a "..." holds.
+  int ReadTerms(const std::vector<std::string>& parts) {
+    const ValuePtr list = Needed(builder_, op_, 0);
+    if (list->type.kind != Type::Kind::kList || list->items.empty())
+      builder_.Refuse(op_, "its operand is no list of tensors");
+    if (parts.size() != list->items.size()) Refuse("has another number of terms than operands");
+    int most = 0;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      const ValuePtr& item = list->items[i];
+      if (item->type.kind != Type::Kind::kTensor || !IsFloating(item->type.dtype))
+        builder_.Refuse(op_, "an operand is no tensor of floats");
+      const int rank = item->type.shape.rank();
+      equation_.terms.push_back({builder_.VarOf(op_, item), LabelsOf(parts[i], rank)});
+      NoteSizes(equation_.terms.back().labels, item->type.shape);
+      if (Has(parts[i], '.')) most = std::max(most, rank - static_cast<int>(parts[i].size()) + 3);
+    }
+    return most;
+  }
+
+  // Notes the sizes of a term's dims. A dim of 1 is not broadcast here.
+  void NoteSizes(const Labels& labels, const Shape& shape) {
+    if (static_cast<int>(labels.size()) != shape.rank())
+      Refuse("does not fit the ranks of its operands");
+    for (size_t i = 0; i < labels.size(); ++i) {
+      const int64_t size = shape[static_cast<int>(i)];
+      if (size == 0) Refuse("has an operand without elements");
+      if (std::count(labels.begin(), labels.end(), labels[i]) > 1)
+        Refuse("has a label twice in one operand, a diagonal");
+      int64_t& known = equation_.sizes.emplace(labels[i], size).first->second;
+      if (known >= 0 && size >= 0 && known != size)
+        Refuse(fmt::format("has dims of {} and {} for one label", known, size));
+      known = std::max(known, size);
+    }
+  }
+
   // The dims of "...", then the letters that occur once.
   Labels ImplicitOutput() const {
     Labels digits, letters;
-    for (const auto& [label, size] : sizes_) {
-      const auto count = std::count_if(terms_.begin(), terms_.end(), [l = label](const Term& term) {
-        return Has(term.labels, l);
-      });
+    for (const auto& [label, size] : equation_.sizes) {
+      const auto count = std::count_if(equation_.terms.begin(), equation_.terms.end(),
+                                       [l = label](const Term& t) { return Has(t.labels, l); });
       if (label <= '9')
         digits.insert(digits.begin(), label);
       else if (count == 1)
@@ -130,6 +127,39 @@ class Einsum {
     return digits + letters;
   }
 
+  void CheckOutput() const {
+    const Labels& output = equation_.output;
+    for (char label : output) {
+      if (equation_.sizes.count(label) == 0 || std::count(output.begin(), output.end(), label) > 1)
+        Refuse("has an output label twice, or one that no operand has");
+    }
+    for (const auto& [label, size] : equation_.sizes)
+      if (label <= '9' && !Has(output, label)) Refuse("leaves the dims of '...' out of its output");
+  }
+
+  ProgramBuilder& builder_;
+  const Op& op_;
+  Equation equation_;
+};
+
+// Writes the ops.
+class EinsumWriter {
+ public:
+  EinsumWriter(ProgramBuilder& builder, const Op& op, const Equation& equation)
+      : builder_(builder), op_(op), equation_(equation) {}
+
+  void Run() {
+    const std::vector<Term>& terms = equation_.terms;
+    Term all = terms[0];
+    for (size_t i = 1; i < terms.size(); ++i) {
+      Labels later = equation_.output;
+      for (size_t k = i + 1; k < terms.size(); ++k) later += terms[k].labels;
+      all = Product(all, terms[i], later);
+    }
+    Give(all);
+  }
+
+ private:
   std::string Make(const char* type, SlotList inputs, AttrList attrs = {}) {
     return builder_.writer().Make(type, std::move(inputs), std::move(attrs)).name();
   }
@@ -163,24 +193,24 @@ class Einsum {
   int64_t SizeOf(const Labels& labels) const {
     int64_t size = 1;
     for (char label : labels) {
-      if (sizes_.at(label) < 0) return -1;
-      size *= sizes_.at(label);
-      if (size > INT32_MAX) Refuse("joins dims to one that is too large");
+      if (equation_.sizes.at(label) < 0) return -1;
+      size *= equation_.sizes.at(label);
+      if (size > INT32_MAX) Refuse(builder_, op_, "joins dims to one that is too large");
     }
     return size;
   }
 
-  // x, whose dims are those of `kept` and then others, with these sizes of the others. A single one
-  // of them may be unknown.
+  // x, which has the dims `kept` and then others, with these sizes of the others. A single one of
+  // them may be unknown.
   std::string Reshape(const std::string& x, const Labels& kept, const std::vector<int64_t>& sizes) {
     std::vector<int64_t> dims(kept.size(), 0);  // 0: as it is
     dims.insert(dims.end(), sizes.begin(), sizes.end());
     if (std::count(dims.begin(), dims.end(), -1) > 1)
-      Refuse("joins or parts dims that are unknown");
+      Refuse(builder_, op_, "joins or parts dims that are unknown");
     return Make("reshape2", {{"X", {x}}}, {{"shape", ToInt32(dims, "a size")}});
   }
 
-  // The labels of the result are those of both, of the first operand alone, of the second alone.
+  // The result has the labels of both, then of the first operand alone, then of the second alone.
   Term Product(const Term& first, const Term& second, const Labels& later) {
     const Term a = Summed(first, second.labels + later), b = Summed(second, first.labels + later);
     Labels batch, summed, left, right;
@@ -200,33 +230,31 @@ class Einsum {
     Term product{Make("matmul_v2", {{"X", {x}}, {"Y", {y}}}), batch + left + right};
     if ((keeps_left || left.size() == 1) && right.size() == 1) return product;
     std::vector<int64_t> sizes;
-    for (char label : keeps_left ? right : left + right) sizes.push_back(sizes_.at(label));
+    for (char label : keeps_left ? right : left + right) sizes.push_back(equation_.sizes.at(label));
     if (product.labels.empty()) sizes = {1};
     product.var = Reshape(product.var, keeps_left ? left : batch, sizes);
     return product;
   }
 
   void Give(const Term& all) {
-    const Term term = Summed(all, output_);
-    if (term.labels == output_)
+    const Term term = Summed(all, equation_.output);
+    if (term.labels == equation_.output)
       return builder_.Append(op_, "assign", {{"X", {term.var}}}, {{"Out", 0}});
     builder_.Append(op_, "transpose2", {{"X", {term.var}}}, {{"Out", 0}},
-                    {{"axis", OrderOf(term.labels, output_)}});
+                    {{"axis", OrderOf(term.labels, equation_.output)}});
   }
 
   ProgramBuilder& builder_;
   const Op& op_;
-  std::string equation_;
-  std::vector<Term> terms_;
-  Labels output_;
-  std::map<char, int64_t> sizes_;  // -1: unknown
+  const Equation& equation_;
 };
 
 }  // namespace
 
 void ReadEinsum(ProgramBuilder& builder, const Op& op) {
   AllowAttrs(builder, op, {"equation"});
-  Einsum(builder, op).Run();
+  const Equation equation = EquationReader(builder, op).Run();
+  EinsumWriter(builder, op, equation).Run();
 }
 
 }  // namespace coracle::pir

@@ -1,5 +1,4 @@
-// index_put(x, indices, value): x with values at indices of its first dims, or where a mask is
-// true.
+// index_put(x, indices, value): x with values at indices of its first dims, or where a mask holds.
 
 #include <coracle/convert/narrow.h>
 #include <coracle/convert/pir/index_writer.h>
@@ -92,7 +91,7 @@ class IndexPut {
     std::string from = builder_.VarOf(op_, value);
     if (value->type.shape != target_) {
       if (!target_.IsKnown()) {
-        builder_.Refuse(op_, fmt::format("values {} for the elements {}, of which a dim is unknown",
+        builder_.Refuse(op_, fmt::format("values {} for the elements {}, which have an unknown dim",
                                          value->type.shape.ToString(), target_.ToString()));
       }
       from = places_.Make("expand_v2", {{"X", {from}}},

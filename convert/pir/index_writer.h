@@ -7,7 +7,7 @@
 
 namespace coracle::pir {
 
-// Appends ops to the current block. Names are those of variables; places are int64.
+// Appends ops to the current block. Takes and returns names of variables; places are int64.
 class IndexWriter {
  public:
   explicit IndexWriter(ProgramBuilder& builder) : writer_(builder.writer()) {}

@@ -218,7 +218,7 @@ void DeclareMovingAverage(OpDef& def) {
       .OptionalInput("InAccum", "the previous accumulator [1]; 0 if absent")
       .OptionalInput("InState", "the previous state [1]; 0 if absent")
       .OptionalInput("Largest",
-                     "max |X| of all ranks [1]; absent: that of X (Paddle has no such slot)")
+                     "max |X| of all ranks [1]; if absent, max |X| (Paddle has no such slot)")
       .OptionalOutput("OutState", "usually InState itself")
       .OptionalOutput("OutAccum", "usually InAccum itself")
       .Attr<float>("moving_rate", 0.9f, "weight of the old accumulator and state")

@@ -23,8 +23,8 @@ double LargestOf(const T* x, int64_t n, double largest = 0) {
   return largest;
 }
 
-// The scale of all rows is their largest element, unless is_test fixes it. With that of all ranks
-// in the slot Largest, the ranks have one scale.
+// The scale of all rows is their largest element, unless is_test fixes it. With the slot Largest,
+// the ranks have one scale.
 inline RowEffect FixedScaleRows(const RowQuery& query) {
   const bool fixed = query.spec.FindAttr("is_test") && query.spec.AttrOf<bool>(query.op, "is_test");
   if (fixed || !query.op.HasInput("Largest")) return fixed ? RowRule::kEach : RowRule::kMixes;

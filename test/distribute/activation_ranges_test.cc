@@ -1,4 +1,4 @@
-// Training with quantisation on several ranks: the moving averages of ranges are those of one rank.
+// Training with quantisation on several ranks: they have the moving averages of ranges of one rank.
 
 #include <coracle/distribute/all_reduce.h>
 #include <coracle/framework/op/writer.h>

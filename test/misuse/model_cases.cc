@@ -193,6 +193,33 @@ void AddEdits(Cases& cases) {
   });
 }
 
+void AddQuantisation(Cases& cases) {
+  const auto quantise = [](QuantizeOptions options) {
+    return [options] {
+      Net net;
+      QuantizeModel(net.main, Scope(), {}, options);
+    };
+  };
+  cases.Of("QuantizeOptions")
+      .Fails("weights of 3 bits", "8 or 4 bits", quantise({.weight_bits = 3}))
+      .Fails("no samples", "samples", quantise({}))
+      .Fails("no product", "no layer to quantise", quantise({.scheme = QuantScheme::kWeightOnly}));
+  cases.Of("QuantScheme")
+      .Fails("none of them", "the scheme 9", quantise({.scheme = static_cast<QuantScheme>(9)}));
+  cases.Of("RangeMethod")
+      .Fails("none of them", "the method of ranges -1",
+             quantise({.method = static_cast<RangeMethod>(-1)}));
+  cases.Of("QuantForm")
+      .Fails("none of them", "the form 2", quantise({.form = static_cast<QuantForm>(2)}));
+  cases.Of("Equalization")
+      .Fails("none of them", "the equalisation 4",
+             quantise({.equalization = static_cast<Equalization>(4)}));
+  cases.Plain<LayerReport>("LayerReport");
+  cases.Of("QuantizedModel").Fails("of a program that was moved from", "block", [] {
+    QuantizeModel(MovedFrom(), Scope(), {}, {.scheme = QuantScheme::kWeightOnly});
+  });
+}
+
 void AddInspection(Cases& cases) {
   cases.Of("ProgramJsonOptions").Works("no such blocks", [] {
     ProgramJson(ProgramDesc(), DefaultOps(), {.blocks = {-1, 9}});
@@ -293,6 +320,7 @@ void AddModels(Cases& cases) {
   using namespace model_cases;
   AddPrepared(cases);
   AddEdits(cases);
+  AddQuantisation(cases);
   AddInspection(cases);
   AddFiles(cases);
   AddConversion(cases);

@@ -23,8 +23,8 @@ Rotation RotationOf(NodeContext& node, const Variable& cos, const Variable& sin,
 Variable ForTokens(NodeContext& node, const Variable& given, const Variable& x, const char* what);
 
 // Rotates the first elements of the heads in x [batch, heads, length, size]. Pairs are neighbours,
-// or an element of the first half and one of the second. The result has the shape of x, also if the
-// positions are those of more samples: then the run fails.
+// or an element of the first half and one of the second. The result has the shape of x: if
+// there are positions of more samples, the run fails.
 Variable Rotated(NodeContext& node, const Variable& x, const Rotation& by, bool neighbours);
 
 }  // namespace coracle::onnx
