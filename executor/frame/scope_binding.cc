@@ -54,6 +54,7 @@ bool ScopeBinding::StillMatches(const Scope& scope) const {
 
 void ScopeBinding::Bind(Scope& scope, ValuePointers* pointers) {
   if (scope_ != &scope || generation_ != scope.Generation()) {
+    scope_ = nullptr;  // if a variable cannot be bound, the next run binds all of them again
     for (PersistableId id : bound_.ids()) BindOne(id, scope, pointers);
     FindWritten(scope);
     scope_ = &scope;

@@ -19,7 +19,7 @@
 #include <algorithm>
 #include <functional>
 #include <memory>
-#include <new>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -85,8 +85,12 @@ std::string Outcome(const MakeWork& make, int64_t at, const std::string& expecte
   }
   if (!problem.empty()) return problem;
   if (!got.empty() && got != expected) return "another result without an error";
-  work.recover();
-  return work.attempt() == expected ? "" : "another result of the next attempt";
+  try {
+    work.recover();
+    return work.attempt() == expected ? "" : "another result of the next attempt";
+  } catch (const std::exception& error) {
+    return std::string("the next attempt: ") + error.what();
+  }
 }
 
 // Lets up to `most` allocations fail, the first ones and some of the others.
@@ -157,6 +161,43 @@ TEST(AllocationFaults, OfARunOfANewShape) {
                   state->step->Run(state->scope, {Images(2)});
                 },
             .attempt = [state] { return BytesOf(state->step->Run(state->scope, {Images(3)})); }};
+      },
+      500);
+}
+
+// A run that fails in another scope must not leave parts of the program bound to it.
+TEST(AllocationFaults, OfARunInAnotherScope) {
+  struct State {
+    Net net;
+    Scope first, second;
+    std::unique_ptr<PreparedProgram> run;
+    std::string of_first;
+  };
+  CheckAll(
+      "scope",
+      [] {
+        const auto state = std::make_shared<State>();
+        return Work{
+            .prepare =
+                [state] {
+                  const Executor executor;
+                  state->run = std::make_unique<PreparedProgram>(
+                      executor.Prepare(state->net.main, {"x"}, {state->net.out}));
+                  for (Scope* scope : {&state->first, &state->second})
+                    executor.Run(state->net.startup, *scope);
+                  for (const std::string& name : PersistableNames(state->net.main)) {
+                    Tensor& value = state->second.GetMutable(name);
+                    if (value.dtype() == DType::kFloat32 && value.numel() > 1)
+                      value = Tensor::Full<float>(value.shape(), 0.25f);
+                  }
+                  state->of_first = BytesOf(state->run->Run(state->first, {Images(2)}));
+                },
+            .attempt = [state] { return BytesOf(state->run->Run(state->second, {Images(2)})); },
+            .recover =
+                [state] {
+                  if (BytesOf(state->run->Run(state->first, {Images(2)})) != state->of_first)
+                    throw std::logic_error("a part of another scope was used");
+                }};
       },
       500);
 }
