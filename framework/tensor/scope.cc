@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
+#include <utility>
 
 namespace coracle {
 namespace {
@@ -45,12 +47,11 @@ uint64_t Scope::Generation() const {
 }
 
 VarValue& Scope::Var(const std::string& name) {
-  std::unique_ptr<VarValue>& slot = values_[name];
-  if (!slot) {
-    slot = std::make_unique<VarValue>();
-    generation_ = NextGeneration();
-  }
-  return *slot;
+  if (const auto found = values_.find(name); found != values_.end()) return *found->second;
+  auto value = std::make_unique<VarValue>();  // before the name is there, in case memory runs out
+  VarValue& added = *values_.emplace(name, std::move(value)).first->second;
+  generation_ = NextGeneration();
+  return added;
 }
 
 const VarValue* Scope::Find(const std::string& name) const {
