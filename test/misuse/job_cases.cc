@@ -160,6 +160,12 @@ void AddFormats(Cases& cases) {
   cases.Of("TransformOptions")
       .Fails("no images", "", [] { MakeTransformed(Rows(), {.crop_size = 2}); })
       .Fails("a null source", "null", [] { MakeTransformed(nullptr, {}); });
+  cases.Of("ChannelOrder").Fails("unknown, of no folder", "", [] {
+    MakePictureSource({.channel_order = static_cast<ChannelOrder>(9)});
+  });
+  cases.Of("MixupOptions")
+      .Fails("a null source", "null", [] { MakeMixed(nullptr, {}); })
+      .Fails("rows without labels", "label", [] { MakeMixed(Rows(), {}); });
   cases.Of("DigitsOptions").Fails("a class that is no digit", "", [] {
     MakeDigits({.count = 1, .classes = {10}}, DigitSplit::kTrain);
   });
@@ -307,6 +313,7 @@ void AddConfigs(Cases& cases) {
 
 void AddReports(Cases& cases) {
   cases.Plain<NamedValue>("NamedValue");
+  cases.Plain<ConfusionMatrix>("ConfusionMatrix");
   cases.Plain<TrainPlan>("TrainPlan");
   cases.Plain<ClipReport>("ClipReport");
   cases.Of("StepReport").Works("of each step", [] {

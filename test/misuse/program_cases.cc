@@ -154,6 +154,7 @@ void AddProgram(Cases& cases) {
   cases.Of("PrintOptions").Works("no such block", [] {
     PrintProgram(ProgramDesc(), {.block = 9});
   });
+  cases.Plain<variable_functions::Found>("Found");
   cases.Of("Variable")
       .Fails("the name of none", "empty Variable", [] { Variable().name(); })
       .Fails("the block of none", "empty Variable", [] { Variable().program(); })
