@@ -18,6 +18,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
 namespace coracle::tools {
 namespace {
@@ -123,7 +124,7 @@ class LineServer {
     const std::string stem = std::filesystem::path(path).stem().string();
     name_ = serve::IsModelName(stem) ? stem : "model";
     models_.AddModel(name_, ModelFileOf(path));
-    models_.Refresh();
+    LoadModel();
     const serve::ModelState state = models_.Index().at(0);
     if (!state.ready) throw Error(ErrorCode::kInvalidArgument, state.reason);
   }
@@ -144,6 +145,20 @@ class LineServer {
   }
 
  private:
+  // Shows the warnings only: that the model is ready is no news here, and an error is thrown.
+  void LoadModel() {
+    struct WarningsOnly {
+      std::vector<std::string> warnings;
+      LogSink before = SetLogSink([this](MessageLevel level, const std::string& message) {
+        if (level == MessageLevel::kWarning) warnings.push_back(message);
+      });
+      ~WarningsOnly() {
+        SetLogSink(std::move(before));
+        for (const std::string& warning : warnings) LogMessage(MessageLevel::kWarning, warning);
+      }
+    } shown;
+    models_.Refresh();
+  }
   static serve::ServeOptions OptionsOf(CompileOptions compile) {
     serve::ServeOptions options;
     options.max_batch = int64_t{1} << 40;  // rows of a request

@@ -2,18 +2,21 @@
 
 #include <arpa/inet.h>
 #include <coracle/coracle.h>
-#include <gtest/gtest.h>
-#include <netinet/in.h>
+#include <coracle/test/sanitizers.h>
+#include <coracle/test/serve/http_client.h>
+#include <coracle/test/serve/small_models.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace coracle::serve_cli_test {
@@ -89,6 +92,18 @@ class ServeCli : public ::testing::Test {
     return "POST /v2/models/relu/infer HTTP/1.1\r\nHost: a\r\nConnection: close\r\n" + headers +
            "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
   }
+  static std::string Posted(const std::string& path, const std::string& body,
+                            const std::string& headers = "") {
+    return "POST " + path + " HTTP/1.1\r\nHost: a\r\nConnection: close\r\n" + headers +
+           "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
+  }
+  // The most memory that the server has used, in MB.
+  double PeakMb() const {
+    std::ifstream status("/proc/" + std::to_string(child_) + "/status");
+    for (std::string line; std::getline(status, line);)
+      if (line.rfind("VmHWM:", 0) == 0) return std::stod(line.substr(6)) / 1024;
+    return 0;
+  }
   int Status() {
     int status = 0;
     ::waitpid(child_, &status, 0);
@@ -140,9 +155,69 @@ TEST_F(ServeCli, AnswersAndLogs) {
   EXPECT_FALSE(std::getline(lines, line));  // the other requests have no X-Trace
 }
 
+// The budget holds for the memory of the process, not only for the bytes of bodies.
+TEST_F(ServeCli, BombsStayBelowTheBudget) {
+  if (UnderSanitizer()) GTEST_SKIP() << "a sanitizer keeps freed memory";
+  Begin({directory_ + "/relu.pdmodel", "--max_body_mb=16", "--max_memory_mb=64"});
+  Line();
+  const std::string serving = Line();
+  EXPECT_NE(Ask(serving, Infer("")).find(" 200 "), std::string::npos);
+  const double before = PeakMb();
+  const std::string bomb = Posted("/v2/models/relu/infer", Gzip(std::string(9 << 20, ' ')),
+                                  "Content-Encoding: gzip\r\n");
+  std::vector<std::thread> clients;
+  for (int i = 0; i < 40; ++i) {
+    clients.emplace_back([&] {
+      for (int k = 0; k < 5; ++k) {
+        const std::string answer = Ask(serving, bomb);
+        EXPECT_EQ(answer.substr(0, 13), "HTTP/1.1 503 ") << answer;
+      }
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_LT(PeakMb() - before, 64 + 24);
+  EXPECT_NE(Ask(serving, Infer("")).find(" 200 "), std::string::npos);
+}
+
+// The first run of the model "loop" does not end by itself.
+TEST_F(ServeCli, LoadingDoesNotHoldUpTheEnd) {
+  const std::string models = directory_ + "/models";
+  std::filesystem::create_directories(models);
+  SaveScale(models + "/scale", 2);
+  Begin({models});
+  Line();
+  const std::string serving = Line();
+  SaveLoop(models + "/loop", -1);
+  std::thread load([&] { Ask(serving, Posted("/v2/repository/models/loop/load", "")); });
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  const auto begin = std::chrono::steady_clock::now();
+  ::kill(child_, SIGTERM);
+  EXPECT_EQ(Status(), 0);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15));
+  load.join();
+}
+
+TEST_F(ServeCli, TheDrainEnds) {
+  SaveLoop(directory_ + "/loop", 0);
+  Begin({directory_ + "/loop.pdmodel", "--drain=0.5"});
+  Line();
+  const std::string serving = Line();
+  std::thread run([&] {
+    Ask(serving, Posted("/v2/models/loop/infer",
+                        R"({"inputs":[{"name":"x","shape":[1],"datatype":"FP32","data":[1]}]})"));
+  });
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  const auto begin = std::chrono::steady_clock::now();
+  ::kill(child_, SIGTERM);
+  const int status = Status();
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1) << status;
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  run.join();
+}
+
 TEST_F(ServeCli, BadFlags) {
-  for (const char* flag :
-       {"--connections=0", "--connections=65537", "--trace_all", "--max_memory_mb=-1"}) {
+  for (const char* flag : {"--connections=0", "--connections=65537", "--trace_all",
+                           "--max_memory_mb=-1", "--drain=-1"}) {
     Begin({directory_ + "/relu.pdmodel", flag});
     const int status = Status();
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) != 0 && WEXITSTATUS(status) < 126)
