@@ -56,8 +56,8 @@ class State {
 
 }  // namespace
 
-Sequence::Sequence(uint64_t seed, std::string in, ApiCounts* counts)
-    : choose(seed), directory(std::move(in)), counts_(counts) {
+Sequence::Sequence(Choices choices, std::string in, ApiCounts* counts)
+    : choose(choices), directory(std::move(in)), counts_(counts) {
   for (Net& made : nets) {
     Builder net(made.main, made.startup);
     net.Data("x", {-1, 4});
@@ -76,7 +76,7 @@ void Sequence::Run() {
                                EditByHand,    CallEdit,      CallBackward,    CallBackward,
                                CallOptimizer, CallOptimizer, CallFiles,       CallExecutor,
                                CallExecutor,  CallInspect,   CallData,        MoveObjects};
-  for (int i = 0; i < kCalls; ++i) {
+  for (int i = 0; i < kCalls && !choose.empty(); ++i) {
     which = choose.OneIn(8) ? 1 : 0;
     choose.Of(kCallsOf)(*this);
     size_t ops = 0;
@@ -264,9 +264,9 @@ std::optional<Setting> Sequence::AnyClip() {
 
 }  // namespace api
 
-std::optional<std::string> RunApiSequence(uint64_t seed, const std::string& directory,
+std::optional<std::string> RunApiSequence(Choices choices, const std::string& directory,
                                           ApiCounts* counts) {
-  api::Sequence sequence(seed, directory, counts);
+  api::Sequence sequence(choices, directory, counts);
   try {
     sequence.Run();
   } catch (const api::Failed& failed) {

@@ -26,7 +26,7 @@ TEST(ApiSequences, EachCallSucceedsOrThrowsAnError) {
   TemporaryDirectory directory;
   ApiCounts counts;
   for (uint64_t seed = first; seed < first + sequences && !HasFailure(); ++seed) {
-    if (const auto finding = RunApiSequence(seed, directory.path(), &counts))
+    if (const auto finding = RunApiSequence(Choices(seed), directory.path(), &counts))
       ADD_FAILURE() << "CORACLE_API_SEED=" << seed << " CORACLE_API_SEQUENCES=1\n" << *finding;
   }
   SetLogSink(before);

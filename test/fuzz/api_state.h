@@ -26,7 +26,7 @@ struct Net {
 
 class Sequence {
  public:
-  Sequence(uint64_t seed, std::string directory, ApiCounts* counts);
+  Sequence(Choices choose, std::string directory, ApiCounts* counts);
   void Run();
   std::string History() const;
 

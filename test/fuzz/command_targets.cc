@@ -1,15 +1,14 @@
 // Targets that run the command itself: hostile words, hostile files, hostile jobs.
 
-#include <coracle/framework/base/crc32c.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/test/fuzz/command_targets.h>
+#include <coracle/test/fuzz/seal_manifest.h>
 #include <coracle/test/fuzz/targets.h>
 
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 namespace coracle {
 namespace {
@@ -82,24 +81,6 @@ std::string Edited(std::string file, std::string_view edits) {
 }
 
 constexpr const char* kSnapshot = "run/snapshots/step_00000003/";
-
-// The manifest as whoever changes a file of the snapshot would write it.
-void SealManifest(const std::string& file, const std::string& contents) {
-  const std::string path = std::string(kSnapshot) + "manifest.json";
-  auto json = nlohmann::ordered_json::parse(ReadFile(path), nullptr, false);
-  if (!json.is_object()) return;
-  auto hex = [](uint32_t crc) {
-    char text[9];
-    std::snprintf(text, sizeof text, "%08x", crc);
-    return std::string(text);
-  };
-  const std::string name = file.substr(std::strlen(kSnapshot));
-  if (name != "manifest.json")
-    json["files"][name] = {{"bytes", contents.size()}, {"crc32c", hex(Crc32c(contents))}};
-  json.erase("checksum");
-  json["checksum"] = hex(Crc32c(json.dump()));
-  WriteFileAtomic(path, json.dump(2) + "\n");
-}
 
 struct FileUse {
   const char* file;
@@ -189,7 +170,7 @@ CommandResult RunOnFuzzedFile(std::string_view bytes) {
   WriteFileAtomic(use.file, contents);
   // One in five is as an accident would leave it.
   if (std::string_view(use.file).starts_with(kSnapshot) && first % 5 > 0)
-    SealManifest(use.file, contents);
+    SealManifest(kSnapshot, use.file + std::strlen(kSnapshot), contents);
   return RunIn(sandbox, use.words, use.text);
 }
 

@@ -2,36 +2,19 @@
 
 #include <coracle/framework/base/file.h>
 #include <coracle/test/fuzz/command_targets.h>
-#include <coracle/test/fuzz/targets.h>
+#include <coracle/test/fuzz/target_table.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <map>
+#include <regex>
 #include <string>
 
 namespace coracle::corpus_test {
-
-struct FuzzTarget {
-  const char* name;
-  void (*run)(std::string_view);
-};
-
-constexpr FuzzTarget kTargets[] = {{"program_binary", FuzzProgramBinary},
-                                   {"program_text", FuzzProgramText},
-                                   {"model_text", FuzzModelText},
-                                   {"ops", FuzzOps},
-                                   {"run", FuzzRun},
-                                   {"tensor", FuzzTensor},
-                                   {"caffe", FuzzCaffe},
-                                   {"onnx", FuzzOnnx},
-                                   {"pir", FuzzPir},
-                                   {"caffe_weights", FuzzCaffeWeights},
-                                   {"image_database", FuzzImageDatabase},
-                                   {"command_line", FuzzCommandLine},
-                                   {"files", FuzzFiles},
-                                   {"job", FuzzJob},
-                                   {"serve", FuzzServe}};
 
 class FuzzCorpus : public testing::TestWithParam<FuzzTarget> {};
 
@@ -52,8 +35,35 @@ TEST_P(FuzzCorpus, Runs) {
   EXPECT_GT(files, 0) << directory;
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, FuzzCorpus, testing::ValuesIn(kTargets),
+INSTANTIATE_TEST_SUITE_P(Targets, FuzzCorpus, testing::ValuesIn(kFuzzTargets),
                          [](const auto& info) { return std::string(info.param.name); });
+
+bool IsTarget(const std::string& name) {
+  return std::any_of(std::begin(kFuzzTargets), std::end(kFuzzTargets),
+                     [&](const FuzzTarget& target) { return name == target.name; });
+}
+
+// A line of a dictionary is a word in quotation marks, with the escapes that libFuzzer reads.
+bool IsDictionaryLine(const std::string& line) {
+  static const std::regex word(R"re("([^"\\]|\\["\\]|\\x[0-9a-f]{2})+")re");
+  return line.starts_with('#') || std::regex_match(line, word);
+}
+
+TEST(FuzzTargets, CorporaAndDictionariesAreThoseOfTargets) {
+  const std::string corpora = CorpusOf("");
+  if (corpora.empty()) GTEST_SKIP() << "CORACLE_SOURCE_DIR is not set";
+  for (const auto& entry : std::filesystem::directory_iterator(corpora))
+    EXPECT_TRUE(IsTarget(entry.path().filename().string())) << entry.path();
+  int words = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::filesystem::path(corpora) / "../../dictionaries")) {
+    EXPECT_TRUE(IsTarget(entry.path().stem().string())) << entry.path();
+    std::ifstream in(entry.path());
+    for (std::string line; std::getline(in, line); ++words)
+      EXPECT_TRUE(IsDictionaryLine(line)) << entry.path() << ": " << line;
+  }
+  EXPECT_GT(words, 1000);
+}
 
 // The command's output for a seed: a seed that ends among the flags tries nothing after them.
 struct SeedResult {

@@ -4,28 +4,21 @@
 #include <coracle/convert/models.h>
 #include <coracle/executor/drawn_values.h>
 #include <coracle/executor/executor.h>
-#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/ir/feed_fetch.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/test/fuzz/any_program.h>
+#include <coracle/test/fuzz/memory_file.h>
+#include <coracle/test/fuzz/small_limits.h>
 #include <coracle/test/fuzz/targets.h>
 #include <coracle/train/data/data_source.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace coracle {
 namespace {
-
-std::shared_ptr<ResourceLimits> SmallLimits() {
-  return std::make_shared<ResourceLimits>(
-      ResourceOptions{.memory = uint64_t{64} << 20, .seconds = 2});
-}
 
 // An imported program must run.
 void RequireSound(const ProgramDesc& program) {
@@ -46,25 +39,6 @@ std::vector<Tensor> ZerosFor(const InferenceModel& model) {
   }
   return feeds;
 }
-
-// A file in memory, which has a path.
-class MemoryFile {
- public:
-  explicit MemoryFile(std::string_view bytes) : file_(::memfd_create("input", MFD_CLOEXEC)) {
-    while (!bytes.empty()) {
-      const ssize_t written = ::write(file_, bytes.data(), bytes.size());
-      if (written <= 0) throw std::runtime_error("no file in memory");
-      bytes.remove_prefix(static_cast<size_t>(written));
-    }
-  }
-  ~MemoryFile() { ::close(file_); }
-  MemoryFile(const MemoryFile&) = delete;
-  MemoryFile& operator=(const MemoryFile&) = delete;
-  std::string path() const { return "/proc/self/fd/" + std::to_string(file_); }
-
- private:
-  int file_;
-};
 
 }  // namespace
 

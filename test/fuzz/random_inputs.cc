@@ -3,7 +3,7 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
-#include <coracle/test/fuzz/targets.h>
+#include <coracle/test/fuzz/target_table.h>
 #include <fmt/format.h>
 #include <gflags/gflags.h>
 #include <sys/resource.h>
@@ -14,11 +14,13 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <map>
 #include <random>
+#include <string>
+#include <vector>
 
-DEFINE_string(target, "", "name of a target: see targets.h");
+DEFINE_string(target, "", "name of a target: see target_table.h");
 DEFINE_string(corpus, "", "directory of seeds, which are joined and changed");
+DEFINE_string(dictionary, "", "words in libFuzzer's form that the changes use");
 DEFINE_uint64(count, 1000000, "how many inputs");
 DEFINE_uint64(first, 1, "seed of the first input; the others follow");
 DEFINE_double(duration, 60, "stop after so many seconds");
@@ -30,62 +32,81 @@ namespace {
 
 using Target = void (*)(std::string_view);
 
-const std::map<std::string, Target>& Targets() {
-  static const std::map<std::string, Target> targets = {{"caffe_weights", FuzzCaffeWeights},
-                                                        {"command_line", FuzzCommandLine},
-                                                        {"files", FuzzFiles},
-                                                        {"image_database", FuzzImageDatabase},
-                                                        {"job", FuzzJob},
-                                                        {"model_text", FuzzModelText},
-                                                        {"onnx", FuzzOnnx},
-                                                        {"pir", FuzzPir},
-                                                        {"program_binary", FuzzProgramBinary},
-                                                        {"program_text", FuzzProgramText},
-                                                        {"serve", FuzzServe},
-                                                        {"tensor", FuzzTensor},
-                                                        {"caffe", FuzzCaffe}};
-  return targets;
+Target FindTarget(const std::string& name) {
+  for (const FuzzTarget& target : kFuzzTargets) {
+    if (name == target.name) return target.run;
+  }
+  return nullptr;
+}
+
+// The words of a dictionary of libFuzzer: "..." with the escapes \\, \" and \xAB.
+std::vector<std::string> ReadDictionary(const std::string& path) {
+  std::vector<std::string> words;
+  for (const std::string& line : Split(ReadFile(path), '\n')) {
+    const size_t begin = line.find('"'), end = line.rfind('"');
+    if (line.starts_with('#') || begin >= end) continue;
+    std::string word;
+    for (size_t i = begin + 1; i < end; ++i) {
+      const bool hex = line[i] == '\\' && line[i + 1] == 'x' && i + 3 < end;
+      if (hex)
+        word += static_cast<char>(std::stoi(line.substr(i + 2, 2), nullptr, 16)), i += 3;
+      else
+        word += line[i] == '\\' ? line[++i] : line[i];
+    }
+    words.push_back(word);
+  }
+  return words;
 }
 
 // Pieces that break what reads them more often than random bytes do.
+std::vector<std::string> HostilePieces() {
+  return {"\033[2J",
+          "\u009b2J",
+          "\u202e",
+          "\x9b",
+          std::string(1, '\0'),
+          "\n",
+          "\r",
+          "'",
+          "\"",
+          "{",
+          "}",
+          "[",
+          "]",
+          "-1",
+          "9223372036854775807",
+          "-9223372036854775808",
+          "1e309",
+          "nan",
+          "-inf",
+          "0",
+          "4294967296",
+          "%s%n",
+          "\\",
+          ":",
+          ",",
+          "=",
+          "--",
+          "../",
+          "(a*)*",
+          std::string(5000, 'a'),
+          std::string(300, '['),
+          "true",
+          "null",
+          "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+          "step",
+          "loss",
+          "x"};
+}
+
+// These, and as many words of the dictionary as there are.
 const std::vector<std::string>& Pieces() {
-  static const std::vector<std::string> pieces = {"\033[2J",
-                                                  "\u009b2J",
-                                                  "\u202e",
-                                                  "\x9b",
-                                                  std::string(1, '\0'),
-                                                  "\n",
-                                                  "\r",
-                                                  "'",
-                                                  "\"",
-                                                  "{",
-                                                  "}",
-                                                  "[",
-                                                  "]",
-                                                  "-1",
-                                                  "9223372036854775807",
-                                                  "-9223372036854775808",
-                                                  "1e309",
-                                                  "nan",
-                                                  "-inf",
-                                                  "0",
-                                                  "4294967296",
-                                                  "%s%n",
-                                                  "\\",
-                                                  ":",
-                                                  ",",
-                                                  "=",
-                                                  "--",
-                                                  "../",
-                                                  "(a*)*",
-                                                  std::string(5000, 'a'),
-                                                  std::string(300, '['),
-                                                  "true",
-                                                  "null",
-                                                  "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
-                                                  "step",
-                                                  "loss",
-                                                  "x"};
+  static const std::vector<std::string> pieces = [] {
+    std::vector<std::string> all = HostilePieces();
+    if (FLAGS_dictionary.empty()) return all;
+    for (std::string& word : ReadDictionary(FLAGS_dictionary)) all.push_back(std::move(word));
+    return all;
+  }();
   return pieces;
 }
 
@@ -118,8 +139,29 @@ class Inputs {
     return true;
   }
 
+  // Changes a bit, a byte or a number of the input in place, so that lengths before it still hold.
+  void ChangeBytes(std::string* input) {
+    const size_t at = Below(input->size());
+    switch (Below(4)) {
+      case 0:
+        (*input)[at] = static_cast<char>((*input)[at] ^ 1 << Below(8));
+        return;
+      case 1:
+        (*input)[at] = static_cast<char>((*input)[at] + (Below(2) == 0 ? 1 : -1));
+        return;
+      case 2:
+        (*input)[at] = static_cast<char>(Below(4) == 0 ? 0xff : Below(256));
+        return;
+      default: {
+        const std::string& piece = Pieces()[Below(Pieces().size())];
+        input->replace(at, piece.size(), piece);
+      }
+    }
+  }
+
   void Edit(std::string* input) {
     if (!corpus_.empty() && Below(2) == 0 && ReplaceValue(input)) return;
+    if (!corpus_.empty() && !input->empty() && Below(2) == 0) return ChangeBytes(input);
     const size_t at = corpus_.empty() ? input->size() : Below(input->size() + 1);
     std::string text;
     switch (Below(5)) {
@@ -178,9 +220,9 @@ int RunApart(Target target, Inputs& inputs, uint64_t first, uint64_t count) {
 }
 
 int Main() {
-  const auto target = Targets().find(FLAGS_target);
-  if (target == Targets().end()) {
-    fmt::print(stderr, "--target is one of targets.h\n");
+  const Target target = FindTarget(FLAGS_target);
+  if (!target) {
+    fmt::print(stderr, "--target is one of target_table.h\n");
     return 2;
   }
   Inputs inputs;
@@ -192,9 +234,9 @@ int Main() {
     if (time.count() > FLAGS_duration) break;
     const uint64_t first = FLAGS_first + done, count = std::min(kBatch, FLAGS_count - done);
     done += count;
-    if (RunApart(target->second, inputs, first, count) == 0) continue;
+    if (RunApart(target, inputs, first, count) == 0) continue;
     for (uint64_t k = 0; k < count; ++k) {
-      const int end = RunApart(target->second, inputs, first + k, 1);
+      const int end = RunApart(target, inputs, first + k, 1);
       if (end == 0) continue;
       ++findings;
       fmt::print("seed {} ends with {}; to repeat: --target={} --first={} --count=1 --show\n",

@@ -39,5 +39,33 @@ void FuzzCaffeWeights(std::string_view bytes);
 void FuzzServe(std::string_view bytes);
 // An LMDB file of Datum messages.
 void FuzzImageDatabase(std::string_view bytes);
+// The files of a LevelDB: of each the number of its name, its length in two bytes, its contents.
+void FuzzLevelDb(std::string_view bytes);
+// A csv file, as the source of a job (two bytes choose its options) or as tensors (the second
+// is 255).
+void FuzzCsv(std::string_view bytes);
+// An idx file: plain, maybe compressed, or as a source of images and labels (by the first byte).
+void FuzzIdx(std::string_view bytes);
+// A picture, in the number of channels that the first byte chooses; 'm': a mean image of Caffe.
+void FuzzPicture(std::string_view bytes);
+// A text to train on; 'u' makes its vocabulary, 'v' is a file of a vocabulary, 'w' a list of words,
+// 'b' byte pairs (merges, tokens and a text).
+void FuzzTexts(std::string_view bytes);
+// The text of a job, which is not run.
+void FuzzJobText(std::string_view text);
+// A description of preprocessing.
+void FuzzPreprocess(std::string_view text);
+// Raw rows, pictures and texts for a model that the first byte chooses; the second chooses the type
+// of the body. The readers of `coracle predict` get the same bytes.
+void FuzzPredict(std::string_view bytes);
+// JSON: tensors (first byte 't'), the log of a run ('l'), a trace ('r'), or any.
+void FuzzJson(std::string_view bytes);
+// A file of a snapshot, by the first byte; the manifest agrees with it.
+void FuzzSnapshot(std::string_view bytes);
+// A program, binary or text, which is exported as ONNX and imported again; 'r' first: a program of
+// registered ops, drawn from the bytes.
+void FuzzOnnxExport(std::string_view bytes);
+// Calls of the C++ interface, which the bytes choose: see api_sequences.h.
+void FuzzApi(std::string_view bytes);
 
 }  // namespace coracle
