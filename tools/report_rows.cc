@@ -116,13 +116,15 @@ class LabelledRows {
       source_.source = MakePictureRows(core, PicturesOfFolders(request.data), request.decode_bytes);
       return;
     }
+    if (!core.config().arrays.empty())
+      throw UsageError(
+          "--data: npz rows have no labels; give --job=JOB.pbtxt, whose test set has labels");
     std::vector<std::string> keep = core.columns();
     if (named_) keep.push_back(request.label);
     source_ = OpenRawRows(core, request.data, "", keep);
-    if (source_.format == "text" || source_.format == "npz")
-      throw UsageError("--data: " + source_.format + " rows have no labels; give " +
-                       (source_.format == "text" ? "csv or jsonl rows with a label in each"
-                                                 : "--job=JOB.pbtxt, whose test set has labels"));
+    if (source_.format == "text")
+      throw UsageError(
+          "--data: text rows have no labels; give csv or jsonl rows with a label in each");
     if (!named_ && core.LabelColumn().empty())
       throw UsageError(
           "--label=COLUMN: the description of the model names no label; name its column");

@@ -179,7 +179,7 @@ TEST_F(BytePairFiles, DamagedOnesAreRefused) {
 constexpr const char* kJob = R"(
 name: "t" model_text:
   "data { name: 'text' shape: [-1, 4] dtype: INT64 } data { name: 'label' shape: [-1, 1] dtype: INT64 } "
-  "layer { embedding { input: 'text' size: [259, 3] output: 'e' } } "
+  "layer { embedding { input: 'text' num_embeddings: 259 embedding_dim: 3 output: 'e' } } "
   "layer { reduce_sum { input: 'e' dim: 1 output: 's' } } layer { fc { input: 's' size: 2 output: 'z' } } "
   "layer { softmax_with_cross_entropy { logits: 'z' label: 'label' output: 'ce' } } "
   "layer { mean { input: 'ce' output: 'loss' } }"

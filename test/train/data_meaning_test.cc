@@ -302,9 +302,9 @@ TEST(Arrays, AreDescribed) {
   const Trained trained(R"(
 name: "n" model_text: "data { name: 'x' shape: [-1, 2] } data { name: 'words' shape: [-1, 1] dtype: INT64 lod_level: 1 } "
   "data { name: 'label' shape: [-1, 1] dtype: INT64 } "
-  "layer { embedding { input: 'words' size: [6, 2] output: 'e' } } "
-  "layer { sequence_pool { input: 'e' pool_type: SUM output: 's' } } "
-  "layer { elementwise_add { x: 'x' y: 's' output: 'h' } } layer { fc { input: 'h' size: 2 output: 'z' } } "
+  "layer { embedding { input: 'words' num_embeddings: 6 embedding_dim: 2 output: 'e' } } "
+  "layer { op { sequence_pool { X: 'e' Out: 's' pooltype: 'SUM' } } } "
+  "layer { fc { input: 's' size: 2 output: 'h' } } layer { elementwise_add { x: 'x' y: 'h' output: 'z' } } "
   "layer { softmax_with_cross_entropy { logits: 'z' label: 'label' output: 'ce' } } "
   "layer { mean { input: 'ce' output: 'loss' } }"
 train { npz { file: "t.npz" } } optimizer { sgd { learning_rate: 0.1 } } batch_size: 3 epochs: 1

@@ -46,8 +46,6 @@ void CheckTextColumn(const CsvColumn& column, const FieldPlaces& given) {
   if (column.words && column.characters) given.Fail("characters", "and words do not go together");
   if (column.byte_pairs && (column.words || column.characters))
     given.Fail("byte_pairs", "do not go together with words or characters");
-  if (column.byte_pairs && column.length == 0 && column.byte_pairs->padding != 0)
-    given.Child("byte_pairs").Fail("padding", "needs length, which texts are padded to");
   for (const char* field : {"fill", "mean", "scale"})
     if (given.Has(field)) given.Fail(field, "does not apply to a text");
   if (!column.categories.empty()) given.Fail("category", "does not apply to a text", 0);
@@ -183,14 +181,28 @@ Fields<CsvColumn> CsvColumnFields() {
               CommonTextFields("A text is cut into its characters (UTF-8), numbered like words.",
                                "CharactersConfig"),
               "The same for the characters of a text", FieldExample{"characters { } length: 64"})
+      .Add("length", &O::length,
+           "Texts are padded with 0 (byte_pairs: with `padding`), or cut off, at their end",
+           LimitedRange(1, 1 << 24), kNoDefault, FieldExample{"words { } length: 64"})
       .Nested("byte_pairs", &O::byte_pairs, BytePairFields(),
               "The same for byte pairs, whose numbers are those of their vocabulary",
               FieldExample{"byte_pairs { merges: \"merges.txt\" vocabulary: \"vocab.json\" } "
                            "length: 64"})
-      .Add("length", &O::length,
-           "Texts are padded with 0 (byte_pairs: with `padding`), or cut off, at their end",
-           LimitedRange(1, 1 << 24), kNoDefault, FieldExample{"words { } length: 64"})
       .Rule(CheckCsvColumn);
+}
+
+void CheckPictures(const PictureOptions& pictures, const FieldPlaces& given) {
+  if (given.Has("directory") && given.Has("list"))
+    given.Fail("list", "and directory do not go together");
+  if (pictures.channels == 2) given.Fail("channels", "must be 1 or 3, got 2");
+  if (given.Has("channel_order") && pictures.channels != 3)
+    given.Fail("channel_order", "is of 3 channels");
+  const auto refuse = [&](const char* field) {
+    if (given.Has(field) && pictures.standardize)
+      given.Fail(field, "is what standardize computes", 0);
+  };
+  refuse("mean");
+  refuse("scale");
 }
 
 Fields<NpzColumn> NpzColumnFields() {
@@ -345,9 +357,6 @@ Fields<PictureOptions> FieldsOf(const PictureOptions&) {
            FieldExample{"list: \"train.txt\" height: 28 width: 28"})
       .Add("channels", &O::channels, "1: grey (0.299 R + 0.587 G + 0.114 B), 3: red, green, blue",
            ClosedRange(1, 3), FieldExample{"channels: 1"})
-      .Add("channel_order", &O::channel_order,
-           "Of 3 channels: BGR is for a model that was trained so, such as one of Caffe",
-           ChannelOrders("PicturesConfig.ChannelOrder"), FieldExample{"channel_order: BGR"})
       .Add("height", &O::height, "Of the resized pictures", LimitedRange(1, 65500), kNoDefault,
            FieldExample{"height: 28"})
       .Add("width", &O::width, "Of the resized pictures", LimitedRange(1, 65500), kNoDefault,
@@ -376,19 +385,10 @@ Fields<PictureOptions> FieldsOf(const PictureOptions&) {
            "The most memory that decoding one file may take, in MiB; only interlaced PNG and "
            "progressive JPEG files need more than their resized picture",
            LimitedRange(1, 1 << 24))
-      .Rule([](O& pictures, const FieldPlaces& given) {
-        if (given.Has("directory") && given.Has("list"))
-          given.Fail("list", "and directory do not go together");
-        if (pictures.channels == 2) given.Fail("channels", "must be 1 or 3, got 2");
-        if (given.Has("channel_order") && pictures.channels != 3)
-          given.Fail("channel_order", "is of 3 channels");
-        const auto refuse = [&](const char* field) {
-          if (given.Has(field) && pictures.standardize)
-            given.Fail(field, "is what standardize computes", 0);
-        };
-        refuse("mean");
-        refuse("scale");
-      });
+      .Add("channel_order", &O::channel_order,
+           "Of 3 channels: BGR is for a model that was trained so, such as one of Caffe",
+           ChannelOrders("PicturesConfig.ChannelOrder"), FieldExample{"channel_order: BGR"})
+      .Rule(CheckPictures);
 }
 
 Fields<TransformOptions> FieldsOf(const TransformOptions&) {

@@ -92,6 +92,8 @@ TextRows::TextRows(const CsvColumn& column) : column_(column) {
     if (!pairs.pairs)
       pairs.pairs =
           std::make_shared<const BytePairs>(BytePairs::Read(pairs.merges, pairs.vocabulary));
+    if (pairs.padding != 0 && column.length == 0)
+      ThrowInvalid("byte_pairs: padding needs length, which texts are padded to");
     if (pairs.padding < 0 || pairs.padding >= pairs.pairs->size())
       ThrowInvalid(
           fmt::format("byte_pairs: padding is {}, but the vocabulary has the numbers 0 to "

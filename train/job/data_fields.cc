@@ -123,15 +123,14 @@ const Fields<DataConfig>& DataFields() {
                        "use the training data's weights"},
                       {"SAMPLING", ClassBalance::kSampling,
                        "in training, rows are drawn such that each class comes equally often"}}})
-          .Nested(
-              "mixup", &O::mixup, FieldsOf(MixupOptions()),
-              "Of `train`: mixes the rows of a batch and their labels. Tests get soft_label, too",
-              Example{"mixup { alpha: 0.4 }"})
           .Add("like_train", &O::like_train,
                "Of test data: the source has the fields of the one under `train`, except for those "
                "given here, and the same transform. Without a source, it reads the part of the "
                "training data that `split` or a text holds out",
                Example{"like_train: true"})
+          .Nested("mixup", &O::mixup, FieldsOf(MixupOptions()),
+                  "Of `train`: mixes rows and their labels. Tests get the column soft_label, too",
+                  Example{"mixup { alpha: 0.4 }"})
           .Rule(CheckData);
   return table;
 }

@@ -113,14 +113,14 @@ Fields<RawPicture> RawPictureFields() {
       .Add("channels", &O::channels, "Of the whole picture", kRequired, ClosedRange(1, 1024))
       .Add("height", &O::height, "Of the whole picture", kRequired, ClosedRange(1, kMostPixels))
       .Add("width", &O::width, "Of the whole picture", kRequired, ClosedRange(1, kMostPixels))
-      .Add("channel_order", &O::channel_order,
-           "Of 3 channels, as the model reads them; picture files are decoded in this order",
-           ChannelOrders("RawPicture.ChannelOrder"))
       .Add("mean", &O::mean, "Subtracted from each byte: one number, or one per channel")
       .Add("scale", &O::scale, "Multiplies each byte then")
       .Nested("transform", &O::transform, FieldsOf(TransformOptions()),
               "What follows, with the middle of the picture")
       .Add("mean_image", &O::mean_image, "The mean image of the transform")
+      .Add("channel_order", &O::channel_order,
+           "Of 3 channels, as the model reads them; picture files are decoded in this order",
+           ChannelOrders("RawPicture.ChannelOrder"))
       .Rule(CheckPicture);
 }
 
@@ -222,10 +222,10 @@ const Fields<PreprocessConfig>& PreprocessFields() {
           .Nested("csv", &O::csv, RawCsvFields(), "Rows of cells")
           .Nested("picture", &O::picture, RawPictureFields(), "Pictures")
           .Nested("text", &O::text, RawTextFields(), "Texts")
-          .Nested("array", &O::arrays, RawArrayFields(), "The columns of arrays")
           .Nested("input", &O::inputs, InputFields(), "Which column feeds which input")
           .Add("zeros", &O::zeros, "Inputs that are fed zeros: states at their beginning")
           .Nested("output", &O::outputs, MeaningFields(), "What the outputs mean")
+          .Nested("array", &O::arrays, RawArrayFields(), "The columns of arrays")
           .Rule(CheckPreprocess);
   return table;
 }

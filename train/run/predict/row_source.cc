@@ -363,6 +363,8 @@ DecodedRow DecodePictureFile(const PredictorCore& core, std::string_view bytes,
 
 std::unique_ptr<RowSource> MakeCsvRows(const PredictorCore& core, ReadChunk read,
                                        const RowSourceOptions& options) {
+  if (!core.config().arrays.empty())
+    ThrowInvalid(options.name + ": the model reads arrays, not cells");
   return std::make_unique<CsvRowSource>(core, std::move(read), options);
 }
 
