@@ -74,6 +74,7 @@ Tensor TextsOf(const std::string& name, const Shape& shape, std::string_view byt
     Refuse(fmt::format("input {}: a tensor of shape {} has {} elements, got {} and {} bytes more",
                        Quote(name), shape.ToString(), count, texts.size(), bytes.size()));
   }
+  CheckTimeLimit("a request is read");
   return Tensor::View(DType::kString, shape, texts.data()).Clone();
 }
 

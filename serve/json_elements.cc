@@ -133,6 +133,7 @@ Tensor JsonElements::Texts(const Shape& shape) const {
     elements.push_back({texts_.data() + begin, end - begin});
     begin = end;
   }
+  CheckTimeLimit("a request is read");
   return Tensor::View(DType::kString, shape, elements.data()).Clone();
 }
 
