@@ -13,6 +13,7 @@ namespace {
 
 constexpr uint64_t kMaxChunkLine = 256;  // bytes of a chunk's size, with its extensions
 constexpr uint64_t kFirstRoom = 4096;    // bytes of a body that the first memory holds
+constexpr uint64_t kLeast = 30;          // bytes that a string allocates at least
 
 [[noreturn]] void Refuse(std::string message) { throw HttpError(400, std::move(message)); }
 
@@ -132,7 +133,7 @@ void RequestParser::MakeRoom(uint64_t bytes) {
   const uint64_t wanted = request_.body.size() + bytes;
   if (wanted <= room_) return;
   const uint64_t most = part_ == Part::kBody ? request_.body.size() + body_left_ : limits_.max_body;
-  const uint64_t room = std::min(std::max({wanted, 2 * room_, kFirstRoom}), most);
+  const uint64_t room = std::max(std::min(std::max({wanted, 2 * room_, kFirstRoom}), most), kLeast);
   share_.Grow(room);
   std::string larger;  // reserve of the body itself might take twice its size
   larger.reserve(room);
