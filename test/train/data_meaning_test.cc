@@ -200,6 +200,31 @@ metric { var: "p" name: "mae" kind: MAE label: "y" } epochs: 1)",
   EXPECT_NEAR(tested[1].value, values[1].value, 1e-3);
 }
 
+// A label that the model's text scales.
+TEST(Units, OfLabelsThatTheModelScales) {
+  const Trained trained(
+      R"(
+name: "u" model_text: "data { name: 'x' shape: [-1, 1] } data { name: 'y' shape: [-1, 1] } "
+  "layer { fc { input: 'x' size: 1 output: 'p' } } "
+  "layer { scale { input: 'y' scale: 0.001 bias: -0.2 output: 't' } } "
+  "layer { square_error_cost { input: 'p' label: 't' output: 'c' } } layer { mean { input: 'c' output: 'loss' } }"
+train { csv { file: "t.csv" label_kind: REAL } } test { csv { file: "t.csv" label_kind: REAL } }
+bind { column: "data" var: "x" } bind { column: "label" var: "y" }
+metric { var: "p" name: "mae" kind: MAE label: "t" }
+optimizer { sgd { learning_rate: 0.01 } } batch_size: 4 epochs: 1
+deploy { input: "x" output: "p" })",
+      {{"t.csv", "1,100\n2,300\n3,200\n4,900\n"}});
+  const Predictor predictor(trained.result.model_path);
+  double sum = 0;
+  const double labels[] = {100, 300, 200, 900};
+  for (int i = 0; i < 4; ++i) {
+    const RawRow row{{{"0", std::to_string(i + 1)}}, {}};
+    sum += std::abs(*predictor.Predict(row)[0].number - labels[i]);
+  }
+  EXPECT_NEAR(trained.result.evaluations[0].values[1].value, sum / 4, 1e-3 * sum);
+  ExpectContains(trained.Messages(), "mae is in the label's own unit");
+}
+
 // --- confusion matrices ---
 
 TEST(Confusion, IsLoggedForTestSets) {

@@ -1,26 +1,13 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/train/log/format.h>
 #include <coracle/train/run/label_unit.h>
+#include <coracle/train/run/predict/output_meaning.h>
 #include <fmt/format.h>
 
 #include <cmath>
+#include <optional>
 
 namespace coracle::inline internal {
-namespace {
-
-// The variables that the data's label feeds.
-bool IsLabel(const JobConfig& job, const std::string& var) {
-  for (const BindConfig& bind : job.bind)
-    if (bind.var == var) return bind.column == "label";
-  return var == "label";
-}
-
-bool HasUnit(const JobConfig& job, const MetricConfig& metric) {
-  return (metric.kind == MetricKind::kMae || metric.kind == MetricKind::kRmse) &&
-         IsLabel(job, metric.label);
-}
-
-}  // namespace
 
 LabelScale LabelScaleOf(const JobConfig& job, const DataSource& data) {
   const auto fitted = data.fitted();
@@ -30,24 +17,29 @@ LabelScale LabelScaleOf(const JobConfig& job, const DataSource& data) {
   return {static_cast<double>(csv->label_mean), static_cast<double>(csv->label_scale)};
 }
 
-void SetUnits(const JobConfig& job, const DataSource& data, std::vector<MetricConfig>* metrics) {
-  const double unit = 1 / std::abs(LabelScaleOf(job, data).scale);
-  for (MetricConfig& metric : *metrics)
-    if (HasUnit(job, metric)) metric.unit = std::isfinite(unit) ? unit : 1;
+void SetUnits(const JobConfig& job, const DataSource& data, const ProgramDesc& program,
+              std::vector<MetricConfig>* metrics) {
+  const double of_data = 1 / std::abs(LabelScaleOf(job, data).scale);
+  for (MetricConfig& metric : *metrics) {
+    if (metric.kind != MetricKind::kMae && metric.kind != MetricKind::kRmse) continue;
+    const std::optional<double> of_program = UnitOfTarget(job, program, metric.label);
+    if (of_program && std::isfinite(*of_program * of_data)) metric.unit = *of_program * of_data;
+  }
 }
 
 std::string DescribeUnits(const JobConfig& job, const DataSource& data,
                           const std::vector<MetricConfig>& metrics) {
   const LabelScale scale = LabelScaleOf(job, data);
-  if (!scale.changes()) return "";
-  std::vector<std::string> own;
+  std::vector<std::string> own, parts;
   for (const MetricConfig& metric : metrics)
-    if (HasUnit(job, metric)) own.push_back(metric.name);
-  std::string line = fmt::format("{} is of scaled labels, (label - {}) * {}", job.loss_name,
-                                 FormatNumber(scale.mean), FormatNumber(scale.scale));
-  if (own.empty()) return line;
-  return line + fmt::format("; {} {} in the label's own unit", Join(own, ", "),
-                            own.size() == 1 ? "is" : "are");
+    if (metric.unit != 1) own.push_back(metric.name);
+  if (scale.changes())
+    parts.push_back(fmt::format("{} is of scaled labels, (label - {}) * {}", job.loss_name,
+                                FormatNumber(scale.mean), FormatNumber(scale.scale)));
+  if (!own.empty())
+    parts.push_back(fmt::format("{} {} in the label's own unit", Join(own, ", "),
+                                own.size() == 1 ? "is" : "are"));
+  return Join(parts, "; ");
 }
 
 }  // namespace coracle::inline internal

@@ -1,6 +1,7 @@
 #pragma once
 // The unit of a job's labels, whose data may scale them.
 
+#include <coracle/framework/ir/program.h>
 #include <coracle/train/data/data_source.h>
 #include <coracle/train/job/job.h>
 
@@ -18,10 +19,11 @@ struct LabelScale {
 // `data` is opened training or test data of the job.
 LabelScale LabelScaleOf(const JobConfig& job, const DataSource& data);
 
-// Makes MAE and RMSE of the data's label values in the label's own unit.
-void SetUnits(const JobConfig& job, const DataSource& data, std::vector<MetricConfig>* metrics);
+// Makes MAE and RMSE of labels that the data or the program scales values in the label's own unit.
+void SetUnits(const JobConfig& job, const DataSource& data, const ProgramDesc& program,
+              std::vector<MetricConfig>* metrics);
 
-// What a log says of the units of loss and metrics; "" if the data does not scale labels.
+// What a log says of the units of loss and metrics, after SetUnits; "" if no label is scaled.
 std::string DescribeUnits(const JobConfig& job, const DataSource& data,
                           const std::vector<MetricConfig>& metrics);
 

@@ -104,8 +104,9 @@ TrainPlan MakePlan(const JobConfig& config, const PreparedJob& job) {
 
 // The training data must be open. Makes the programs of ranks afterwards.
 void SetLabelUnits(const JobConfig& config, PreparedJob& job) {
-  SetUnits(config, *job.data, &job.programs.train.metrics);
-  for (Net& test : job.programs.tests) SetUnits(config, *job.data, &test.metrics);
+  Net& train = job.programs.train;
+  SetUnits(config, *job.data, train.program, &train.metrics);
+  for (Net& test : job.programs.tests) SetUnits(config, *job.data, test.program, &test.metrics);
   const std::string units = DescribeUnits(config, *job.data, job.programs.train.metrics);
   if (!units.empty()) job.warnings.push_back(units);
   const std::string order = AssumedChannelOrder(config, *job.data);

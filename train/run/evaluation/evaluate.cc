@@ -62,7 +62,7 @@ class Results {
       metrics.push_back(metric);
       if (metric.kind != MetricKind::kConfusion) names_.push_back(metric.name);
     }
-    SetUnits(job, data, &metrics);
+    SetUnits(job, data, program, &metrics);
     of_job_.emplace(job.loss, metrics);
     fetches_ = of_job_->fetches();
   }

@@ -136,6 +136,16 @@ bool PassesScores(const OpDesc& op) {
 
 }  // namespace
 
+std::optional<double> UnitOfTarget(const JobConfig& config, const ProgramDesc& program,
+                                   const std::string& target) {
+  const std::string label = LabelVar(config);
+  const VarDesc* given = program.Root().FindVar(label);
+  if (!given || !program.Root().FindVar(target)) return std::nullopt;
+  const auto undo = UndoOf(program, label, target, Scope());
+  if (!undo) return std::nullopt;
+  return std::abs(static_cast<double>(undo->first));
+}
+
 bool HoldsScores(const ProgramDesc& program, const std::string& var, const JobConfig& config) {
   const auto measures = [&](const MetricConfig& metric) {
     return metric.var == var && ComparesScores(metric.kind);

@@ -4,6 +4,7 @@
 #include <coracle/train/job/preprocess.h>
 #include <coracle/train/run/programs.h>
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,11 @@ OutputMeaning MeaningOf(const std::string& output, const JobConfig& config,
 // job compares it with labels, it is what a softmax computes, or a softmax, a loss of classes, an
 // arg_max or a top_k reads it. A tensor [N, k] without such a sign may hold anything.
 bool HoldsScores(const ProgramDesc& program, const std::string& var, const JobConfig& config);
+
+// What 1 of `target` is in the label that the data gives, if the program computes the target from
+// the label alone, by a scale and an offset; 1 for the label itself.
+std::optional<double> UnitOfTarget(const JobConfig& config, const ProgramDesc& program,
+                                   const std::string& target);
 
 // The names of the classes of the job's labels; empty if they are numbers.
 std::vector<std::string> ClassNamesOf(const JobConfig& config, const DataSource& data);
