@@ -1,6 +1,7 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/tools/report_rows.h>
+#include <coracle/train/job/channel_order.h>
 #include <coracle/train/log/format.h>
 #include <coracle/train/run/evaluation/saved_evaluation.h>
 #include <coracle/train/run/label_unit.h>
@@ -48,8 +49,8 @@ OutputMeaning MeaningOfModel(const std::string& file, const InferenceModel& mode
   ThrowInvalid(Quote(file, 300) + " has no output");
 }
 
-// The pixels of an image column, stretched to bytes.
-Tensor PictureOf(const Tensor& image) {
+// The pixels of an image column, stretched to bytes, with red first.
+Tensor PictureOf(const Tensor& image, ChannelOrder order) {
   const Tensor wide = image.Cast(DType::kFloat64);
   double low = INFINITY, high = -INFINITY;
   for (const double v : wide.span<double>()) {
@@ -63,6 +64,11 @@ Tensor PictureOf(const Tensor& image) {
     const double share = high > low ? (v - low) / (high - low) : 0;
     picture.data<uint8_t>()[i] =
         static_cast<uint8_t>(std::isfinite(share) ? std::lround(share * 255) : 0);
+  }
+  if (order == ChannelOrder::kBgr && image.shape()[0] == 3) {
+    const int64_t plane = image.numel() / 3;
+    uint8_t* first = picture.data<uint8_t>();
+    std::swap_ranges(first, first + plane, first + 2 * plane);
   }
   return picture;
 }
@@ -146,7 +152,7 @@ class TestSetReport {
       if (!picture && !IsShown(columns_[c])) continue;
       const Tensor own = ValuesOf(batch[c], columns_[c], r);
       if (picture)
-        row.picture = PictureOf(own);
+        row.picture = PictureOf(own, ChannelOrderOf(job_.train));
       else
         row.cells.push_back(CellsText(own));
     }
