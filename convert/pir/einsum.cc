@@ -172,7 +172,7 @@ class EinsumWriter {
       if (Has(others, term.labels[i]))
         left.labels += term.labels[i];
       else
-        axes.push_back(static_cast<int32_t>(i));
+        axes.push_back(ToInt32(static_cast<int64_t>(i), "an axis"));
     }
     if (axes.empty()) return term;
     // A sum over all labels has the shape [1] here.
@@ -183,7 +183,8 @@ class EinsumWriter {
 
   static std::vector<int32_t> OrderOf(const Labels& from, const Labels& to) {
     std::vector<int32_t> order;
-    for (char label : to) order.push_back(static_cast<int32_t>(from.find(label)));
+    for (char label : to)
+      order.push_back(ToInt32(static_cast<int64_t>(from.find(label)), "an axis"));
     return order;
   }
   std::string InOrder(const std::string& x, const Labels& from, const Labels& to) {

@@ -44,6 +44,18 @@ bool IsOne(const Shape& shape) {
   return std::all_of(shape.begin(), shape.end(), [](int64_t dim) { return dim == 1; });
 }
 
+// Whether ops give persistable variables their values, as in a startup program.
+bool SetsParameters(const BlockDesc& root) {
+  bool sets = false;
+  root.ForEachOp([&](const OpDesc& op) {
+    sets |= op.AnyOutput([&](const std::string& name) {
+      const VarDesc* var = root.FindVar(name);
+      return var && var->persistable() && !op.Reads(name);
+    });
+  });
+  return sets;
+}
+
 // The value of a constant as text that keeps all its digits.
 std::string FillText(const Constant& constant) {
   if (constant.exact) return fmt::format("{}", *constant.exact);
@@ -75,7 +87,6 @@ VarDesc& ProgramBuilder::DeclareNew(const std::string& hint) {
   return writer_.block().Var(UniqueName(hint));
 }
 
-// A variable that has its name from the file.
 VarDesc& ProgramBuilder::AddNamed(const Op& op, const std::string& name) {
   if (!names_.insert(name).second) {
     throw Error(ErrorCode::kDataLoss,
@@ -102,11 +113,7 @@ ProgramDesc ProgramBuilder::Build(const Block& block) {
   in_place_.emplace(block);
   NameFetches(block);
   ReadOps(block);
-  if (fetches_.empty() && sets_parameters_) {
-    if (!feeds_.empty()) SetFeedsAndFetches(program_, feeds_, {});
-    return std::move(program_);
-  }
-  if (fetches_.empty())
+  if (fetches_.empty() && !SetsParameters(program_.Root()))
     throw Error(ErrorCode::kDataLoss, source_ + ": the program has no fetch op");
   std::stable_sort(fetches_.begin(), fetches_.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -155,7 +162,6 @@ void ProgramBuilder::ReadOp(const Op& op) {
   if (op.name == "builtin.parameter") return AddParameter(op);
   if (op.name == "pd_op.data" || op.name == "pd_op.feed") return AddInput(op);
   if (IsOutput(op)) return AddOutput(op);
-  if (op.name == "builtin.set_parameter") return SetParameter(op);
   if (ReadSpecial(*this, op)) return;
   if (!op.name.starts_with("pd_op.")) Refuse(op, "no op of this dialect is known");
   if (!op.blocks.empty()) Refuse(op, "no counterpart of an op with blocks of its own");
@@ -287,27 +293,6 @@ void ProgramBuilder::AddParameter(const Op& op) {
   Define(
       op, result,
       std::make_shared<Value>(Value{.type = result.type, .block = &program_.Root(), .var = name}));
-}
-
-// A startup program gives parameters their first values.
-void ProgramBuilder::SetParameter(const Op& op) {
-  const std::string name = TextOf(op, "parameter_name");
-  const ValuePtr value = Operand(op, 0);
-  if (name.empty() || !value) Refuse(op, "it names no parameter or no value");
-  if (&writer_.block() != &program_.Root()) Refuse(op, "a parameter that an inner block sets");
-  if (names_.count(name) > 0) {
-    Refuse(op,
-           fmt::format("it sets {}, which the program also reads, feeds or sets elsewhere: only "
-                       "programs that begin with all parameters, or set all, are known",
-                       Quote(name)));
-  }
-  const std::string from = VarOf(op, value);
-  const VarMeta meta = writer_.Var(from).desc().meta();
-  VarDesc& var = AddNamed(op, name);
-  var.SetMeta(meta);
-  var.SetPersistable(true);
-  writer_.Append("assign", {{"X", {from}}}, {{"Out", {name}}});
-  sets_parameters_ = true;
 }
 
 void ProgramBuilder::AddInput(const Op& op) {

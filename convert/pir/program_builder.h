@@ -71,6 +71,9 @@ class ProgramBuilder {
   void Define(const Op& op, const Result& result, ValuePtr value);
   // Declares a variable of the result's type in the current block.
   VarDesc& Declare(const Op& op, size_t result);
+  // A variable of the root block that has its name from the file. Throws kDataLoss for a name that
+  // is in use.
+  VarDesc& AddNamed(const Op& op, const std::string& name);
   // A variable of the current block under a new name, which begins with `hint`.
   VarDesc& DeclareNew(const std::string& hint);
   // Appends an op that gives results of `op`. Their types become those of the file where the shape
@@ -86,14 +89,12 @@ class ProgramBuilder {
  private:
   void ReadOp(const Op& op);
   void AddParameter(const Op& op);
-  void SetParameter(const Op& op);
   void AddInput(const Op& op);
   void AddOutput(const Op& op);
   void NameFetches(const Block& block);
   std::string NewName(const Op& op, const Result& result, size_t i);
   std::string FreeName(const std::string& name);
   std::string UniqueName(const std::string& hint);
-  VarDesc& AddNamed(const Op& op, const std::string& name);
   void Materialize(Value& value);
   void WriteBack(const Op& op, const InPlace& pair);
   bool IsShared(int64_t id) const { return in_place_ && in_place_->Shared(id); }
@@ -114,7 +115,6 @@ class ProgramBuilder {
   // Of all blocks. A look-up in each block would take quadratic time.
   std::unordered_set<std::string> names_;
   std::unordered_map<std::string, int64_t> counters_;
-  bool sets_parameters_ = false;
   std::vector<std::string> feeds_;
   std::vector<std::pair<int64_t, std::string>> fetches_;  // (column, variable)
   std::unordered_map<const Op*, size_t> numbers_;

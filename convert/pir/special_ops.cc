@@ -304,6 +304,26 @@ void ReadSoftmaxMask(ProgramBuilder& builder, const Op& op) {
   builder.Append(op, "softmax", {{"X", {sum}}}, {{"Out", 0}}, {{"axis", int32_t{-1}}});
 }
 
+// A startup program gives parameters their first values.
+void ReadSetParameter(ProgramBuilder& builder, const Op& op) {
+  AllowAttrs(builder, op, {"parameter_name"});
+  const auto name = Get<std::string>(builder, op, "parameter_name", "");
+  if (name.empty()) builder.Refuse(op, "it names no parameter");
+  BlockDesc& root = builder.program().Root();
+  if (&builder.writer().block() != &root) builder.Refuse(op, "a parameter that a block sets");
+  if (root.FindVar(name)) {
+    builder.Refuse(op, fmt::format("it sets {}, which the program also reads, feeds or sets "
+                                   "elsewhere: split the program",
+                                   Quote(name)));
+  }
+  const std::string from = builder.VarOf(op, Needed(builder, op, 0));
+  const VarMeta meta = builder.writer().Var(from).desc().meta();
+  VarDesc& var = builder.AddNamed(op, name);
+  var.SetMeta(meta);
+  var.SetPersistable(true);
+  builder.writer().Append("assign", {{"X", {from}}}, {{"Out", {name}}});
+}
+
 // A list that passes on.
 void ReadShadowFeedTensors(ProgramBuilder& builder, const Op& op) {
   AllowAttrs(builder, op, {"dst_place_type"});
@@ -389,6 +409,7 @@ const std::unordered_map<std::string, SpecialFn>& Specials() {
   static const std::unordered_map<std::string, SpecialFn> specials = {
       {"builtin.combine", ReadCombine},
       {"builtin.split", ReadTakeApart},
+      {"builtin.set_parameter", ReadSetParameter},
       {"builtin.slice", ReadTakeOne},
       {"pd_op.if", ReadIf},
       {"pd_op.while", ReadWhile},
