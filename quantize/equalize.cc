@@ -41,7 +41,7 @@ class SiteFinder {
  public:
   SiteFinder(const std::vector<QuantLayer>& products, const Calibration& calibration,
              const FloatModel& model)
-      : products_(products), calibration_(calibration), root_(model.program.Root()), model_(model) {
+      : calibration_(calibration), root_(model.program.Root()), model_(model) {
     for (const QuantLayer& layer : products) {
       for (const std::string& x : layer.data) readers_[x].push_back(&layer);
       writer_[layer.output] = &layer;
@@ -155,7 +155,6 @@ class SiteFinder {
     return true;
   }
 
-  const std::vector<QuantLayer>& products_;
   const Calibration& calibration_;
   const BlockDesc& root_;
   const FloatModel& model_;

@@ -119,7 +119,7 @@ ProgramDesc ProgramBuilder::Build(const Block& block) {
                    [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<std::string> fetches;
   for (const auto& [column, var] : fetches_) fetches.push_back(var);
-  SetFeedsAndFetches(program_, feeds_, fetches);
+  if (!feeds_.empty() || !fetches.empty()) SetFeedsAndFetches(program_, feeds_, fetches);
   return std::move(program_);
 }
 
