@@ -144,21 +144,51 @@ bool IsMissing(const VarDesc& var, const Scope& scope) {
          !scope.Has(var.name());
 }
 
-}  // namespace
-
-int64_t DrawnIdLimit(const ProgramDesc& program, const std::string& name) {
-  const BlockDesc& root = program.Root();
+// Calls f(op, variable) for each op that reads the elements of the variable, perhaps in other
+// shapes under other names.
+template <class F>
+void ForEachReader(const BlockDesc& root, const std::string& name, const F& f) {
   std::vector<std::string> names = {name};  // all variables with the same elements
   std::unordered_set<std::string> seen = {name};
-  int64_t limit = kNoLimit;
   for (size_t i = 0; i < names.size(); ++i) {
     const std::string of = names[i];
     for (const OpDesc* op : root.Uses(of).readers) {
       const std::string same = SameElements(*op, of);
-      if (same.empty()) limit = std::min(limit, LimitBy(root, *op, of));
+      if (same.empty()) f(*op, of);
       if (!same.empty() && seen.insert(same).second) names.push_back(same);
     }
   }
+}
+
+// The texts from which a feed is drawn: the keys of a table in which an op looks them up, or words.
+std::vector<std::string> TextsFor(const BlockDesc& root, const std::string& name) {
+  std::vector<std::string> keys;
+  ForEachReader(root, name, [&](const OpDesc& op, const std::string&) {
+    if (keys.empty()) keys = op.GetAttr<std::vector<std::string>>("keys_strings", {});
+  });
+  if (!keys.empty()) return keys;
+  return {"a", "word", "Two words", "3.5", "", "one more line of text."};
+}
+
+Tensor DrawTexts(const BlockDesc& root, const std::string& name, const Shape& shape) {
+  const std::vector<std::string> texts = TextsFor(root, name);
+  const double count = static_cast<double>(texts.size());
+  const Tensor drawn = Drawing(name).Fill(DType::kInt64, shape, [=](float u) {
+    return std::min(count - 1, std::floor(count * double{u}));
+  });
+  std::vector<std::string> chosen;
+  for (const int64_t i : drawn.span<int64_t>()) chosen.push_back(texts[static_cast<size_t>(i)]);
+  return Tensor::OfStrings(shape, chosen);
+}
+
+}  // namespace
+
+int64_t DrawnIdLimit(const ProgramDesc& program, const std::string& name) {
+  const BlockDesc& root = program.Root();
+  int64_t limit = kNoLimit;
+  ForEachReader(root, name, [&](const OpDesc& op, const std::string& of) {
+    limit = std::min(limit, LimitBy(root, op, of));
+  });
   return limit == kNoLimit ? kUnknownLimit : limit;
 }
 
@@ -173,21 +203,19 @@ Tensor DrawFeed(const ProgramDesc& program, const std::string& name, const Shape
                 int64_t sequences) try {
   const VarDesc* var = program.Root().FindVar(name);
   if (!var) throw Error(ErrorCode::kNotFound, "the program has no variable " + Quote(name));
-  if (var->dtype() == DType::kString) {
-    ThrowInvalid(fmt::format(
-        "cannot draw texts for {}: run the program with a file of texts (coracle run --feed)",
-        Quote(name)));
-  }
   if (var->lod_level() > kMaxLevels) {
     ThrowInvalid(fmt::format("cannot draw sequences of {} levels for {}: at most {}",
                              var->lod_level(), Quote(name), kMaxLevels));
   }
+  const bool texts = var->dtype() == DType::kString;
   const bool real = IsFloating(var->dtype()) || IsComplex(var->dtype());
   const double limit = real ? 1 : static_cast<double>(DrawnIdLimit(program, name));
   const double most = limit - 1;
-  Tensor value = Drawing(name).Fill(var->dtype(), shape, [=](float u) {
+  const auto number = [=](float u) {
     return real ? double{u} : std::min(most, std::floor(limit * double{u}));
-  });
+  };
+  Tensor value = texts ? DrawTexts(program.Root(), name, shape)
+                       : Drawing(name).Fill(var->dtype(), shape, number);
   if (var->lod_level() > 0 && shape.rank() > 0)
     value.lod() = DrawnLod(var->lod_level(), std::max<int64_t>(sequences, 1), shape[0]);
   return value;

@@ -20,9 +20,10 @@ Shape DrawnShape(const VarDesc& var, int64_t batch_size);
 
 // Returns a value for the variable `name` of the root block with the given shape, whose dims must
 // be known. Floating-point numbers are in [0, 1); integers range from 0 up to the limit of
-// DrawnIdLimit. A variable with a lod_level gets a LoD with `sequences` outermost sequences, whose
-// lengths differ by at most one; at each lower level, every sequence has two parts. Throws
-// kNotFound for an unknown name, kInvalidArgument for more than eight levels, and OutOfMemory.
+// DrawnIdLimit; texts are keys of a table in which ops look them up, or words. A variable with a
+// lod_level gets a LoD with `sequences` outermost sequences, whose lengths differ by at most one;
+// at each lower level, every sequence has two parts. Throws kNotFound for an unknown name,
+// kInvalidArgument for more than eight levels, and OutOfMemory.
 Tensor DrawFeed(const ProgramDesc& program, const std::string& name, const Shape& shape,
                 int64_t sequences = 1);
 

@@ -7,6 +7,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
+#include <string>
 
 namespace coracle::drawn_values_test {
 
@@ -36,9 +38,33 @@ TEST(DrawnValues, IntegersAreInRange) {
   EXPECT_EQ(RangeOf(DrawFeed(main, "label", {1000, 1})), (std::pair<int64_t, int64_t>{0, 4}));
   EXPECT_EQ(RangeOf(DrawFeed(main, "flags", {1000, 3})), (std::pair<int64_t, int64_t>{0, 1}));
   EXPECT_EQ(ErrorOf([&] { DrawFeed(main, "no", {1}); }), "the program has no variable 'no'");
-  main.Root().Var("words").SetDType(DType::kString);
-  EXPECT_EQ(ErrorOf([&] { DrawFeed(main, "words", {1}); }).find("cannot draw texts for 'words'"),
-            0U);
+}
+
+// Texts are keys where an op looks them up, also in another shape; else any words.
+TEST(DrawnValues, Texts) {
+  ProgramDesc main;
+  for (const char* name : {"keys", "flat", "words", "id"}) {
+    VarDesc& var = main.Root().Var(name);
+    var.SetDType(name == std::string("id") ? DType::kInt64 : DType::kString);
+    var.SetShape({-1, 2});
+  }
+  main.Root().AppendOp("reshape2", {{"X", {"keys"}}}, {{"Out", {"flat"}}},
+                       {{"shape", std::vector<int32_t>{-1}}});
+  main.Root().AppendOp("map_values", {{"X", {"flat"}}}, {{"Out", {"id"}}},
+                       {{"out_dtype", static_cast<int32_t>(DType::kInt64)},
+                        {"has_default", false},
+                        {"keys_strings", std::vector<std::string>{"yes", "no"}},
+                        {"values_int64s", std::vector<int64_t>{1, 0}}});
+  const Tensor keys = DrawFeed(main, "keys", {50, 2});
+  EXPECT_EQ(keys.shape(), Shape({50, 2}));
+  std::set<std::string> seen;
+  for (const StringRef& text : keys.span<StringRef>()) seen.insert(std::string(text.view()));
+  EXPECT_EQ(seen, (std::set<std::string>{"no", "yes"}));
+  seen.clear();
+  const Tensor words = DrawFeed(main, "words", {50, 2});
+  for (const StringRef& text : words.span<StringRef>()) seen.insert(std::string(text.view()));
+  EXPECT_GT(seen.size(), 3u);
+  EXPECT_TRUE(BitEqual(words, DrawFeed(main, "words", {50, 2})));
 }
 
 TEST(DrawnValues, SequencesCoverTheRows) {
