@@ -187,13 +187,13 @@ deploy { input: "x" output: "p" })",
   ExpectContains(trained.Messages(), "loss is of scaled labels, (label - 375) * 0.00");
   ExpectContains(trained.Messages(), "mae, rmse are in the label's own unit");
   // `coracle test` measures the same.
-  JobConfig job = ParseJobText(ReadFile(trained.dir / "t.csv").empty() ? "" : R"(
+  const JobConfig job = ParseJobText(R"(
 name: "u" model_text: "data { name: 'x' shape: [-1, 1] }"
 train { csv { file: "t.csv" label_kind: REAL standardize_label: true } }
 test { like_train: true csv { file: "t.csv" } }
 bind { column: "data" var: "x" } bind { column: "label" var: "y" }
 metric { var: "p" name: "mae" kind: MAE label: "y" } epochs: 1)",
-                               "job.pbtxt", trained.dir.path());
+                                     "job.pbtxt", trained.dir.path());
   const std::vector<NamedValue> tested = EvaluateSavedModel(trained.result.eval_path, job, {});
   ASSERT_EQ(tested.size(), 2u);
   EXPECT_EQ(tested[1].name, "mae");
@@ -263,9 +263,9 @@ optimizer { sgd { learning_rate: 0.1 } } batch_size: 3 epochs: 2)",
 TEST(Confusion, IsATable) {
   EXPECT_EQ(FormatConfusion({"matrix", 2, {50, 0, 12, 3}, {"no", "yes"}}),
             "matrix: rows are labels, columns are answers\n"
-            "           0  1\n"
-            "  0: no   50  0\n"
-            "  1: yes  12  3");
+            "          0  1\n"
+            "  0: no  50  0\n"
+            "  1: yes 12  3");
   ExpectContains(FormatConfusion({"m", 200, std::vector<int64_t>(40000, 1)}),
                  "m: 200 classes, whose counts are in log.jsonl");
 }

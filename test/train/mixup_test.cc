@@ -90,35 +90,29 @@ TEST(Mixup, LabelsAreMixedLikeValues) {
   EXPECT_GT(between, 30);
 }
 
-// The mean of Beta(a, a) is 1 / 2, its variance 1 / (4 (2 a + 1)).
+// The mean of Beta(a, a) is 1 / 2, its variance 1 / (4 (2 a + 1)). Row 0 alone has the class 0, so
+// the first element of its soft label is the share.
 TEST(Mixup, SharesHaveTheirDistribution) {
-  std::vector<float> values(2000);
-  std::vector<int64_t> labels(2000);
-  for (size_t i = 0; i < values.size(); ++i) labels[i] = static_cast<int64_t>(i % 2);
-  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i);
+  constexpr int64_t kMany = 5000;
+  std::vector<int64_t> labels(kMany, 1);
+  labels[0] = 0;
+  const DataSourcePtr rows =
+      MakeMemorySource({{"data", Tensor::Zeros(DType::kFloat32, {kMany, 1}), {1}},
+                        {"label", Tensor::Of<int64_t>({kMany, 1}, labels), {1}}},
+                       "rows");
   for (const double alpha : {0.1, 0.4, 1.0, 8.0}) {
-    const DataSourcePtr source =
-        MakeMixed(MakeMemorySource({{"data", Tensor::Of<float>({2000, 1}, values), {1}},
-                                    {"label", Tensor::Of<int64_t>({2000, 1}, labels), {1}}},
-                                   "rows"),
-                  {.alpha = alpha, .seed = 11});
+    const DataSourcePtr source = MakeMixed(rows, {.alpha = alpha, .seed = 11});
+    constexpr int kEpochs = 6000;
     double sum = 0, squares = 0;
-    int count = 0;
-    for (int64_t epoch = 0; epoch < 4; ++epoch) {
-      std::vector<int64_t> rows;
-      for (int64_t i = 0; i < 2000; ++i) rows.push_back(i);
-      std::vector<Tensor> out{Tensor(DType::kFloat32, {2000, 1}), Tensor(DType::kInt64, {2000, 1}),
-                              Tensor(DType::kFloat32, {2000, 2})};
-      source->GetInEpoch(epoch, rows, out);
-      for (int64_t i = 0; i < 2000; ++i) {
-        // Of a row of class 0 with one of class 1, the soft label is the share itself.
-        const double zero = static_cast<double>(out[2].data<float>()[2 * i]);
-        if (i % 2 != 0 || zero == 1) continue;
-        sum += zero, squares += zero * zero, ++count;
-      }
+    for (int64_t epoch = 0; epoch < kEpochs; ++epoch) {
+      std::vector<Tensor> out{Tensor(DType::kFloat32, {1, 1}), Tensor(DType::kInt64, {1, 1}),
+                              Tensor(DType::kFloat32, {1, 2})};
+      source->GetInEpoch(epoch, std::vector<int64_t>{0}, out);
+      const auto share = static_cast<double>(out[2].data<float>()[0]);
+      sum += share, squares += share * share;
     }
-    const double mean = sum / count, variance = squares / count - mean * mean;
-    EXPECT_NEAR(mean, 0.5, 0.05) << alpha;
+    const double mean = sum / kEpochs, variance = squares / kEpochs - mean * mean;
+    EXPECT_NEAR(mean, 0.5, 0.03) << alpha;
     EXPECT_NEAR(variance, 1 / (4 * (2 * alpha + 1)), 0.012) << alpha;
   }
 }

@@ -44,6 +44,8 @@ void CsvReader::SkipMark() {
 }
 
 bool CsvReader::Next(std::vector<CsvCell>* cells) {
+  if (std::exchange(unclosed_, false))
+    Fail(1, "a quoted cell has no closing quote, so the rest of the text belongs to this row");
   while (!AtEnd()) {
     line_ += 1 + std::exchange(lines_in_cells_, 0);
     line_begin_ = before_ + pos_;
@@ -73,6 +75,7 @@ void CsvReader::SkipRow() {
     }
     cell_begins = !quoted && c == format_.delimiter;
   }
+  unclosed_ = quoted;
   SkipLineEnd();
 }
 
@@ -131,7 +134,10 @@ void CsvReader::ReadQuoted(CsvCell* cell) {
   ++pos_;
   in_quotes_ = true;
   while (true) {
-    if (AtEnd()) Fail(cell->column, "a quoted cell has no closing quote");
+    if (AtEnd()) {
+      in_quotes_ = false;  // nothing is left to skip
+      Fail(cell->column, "a quoted cell has no closing quote");
+    }
     if (pos_ == 0) CheckSize();
     const char c = chunk_[pos_++];
     if (c != '"') {

@@ -37,7 +37,7 @@ class CsvReader {
   // is too large; SkipRow then moves on.
   bool Next(std::vector<CsvCell>* cells);
   // Moves to the end of the row in which Next failed: to a line end outside of quotes. Does nothing
-  // if Next did not fail.
+  // if Next did not fail. If a quote is open up to the end of the text, the following Next fails.
   void SkipRow();
 
   int64_t line() const { return line_; }  // the line where the row begins
@@ -69,6 +69,7 @@ class CsvReader {
   int64_t lines_in_cells_ = 0;  // line ends within quotes in this row
   bool in_row_ = false;         // Next failed within a row
   bool in_quotes_ = false;      // and within a quoted cell
+  bool unclosed_ = false;       // SkipRow reached the end of the text within quotes
 };
 
 }  // namespace coracle::inline internal
