@@ -138,12 +138,12 @@ Fields<TextColumnOptions> BytePairFields() {
       .Message("BytePairsConfig")
       .Add("merges", &O::merges,
            "A file with the two tokens of a merge on each line, the first merge first: merges.txt",
-           kRequired, FieldExample{"merges: \"merges.txt\" vocabulary: \"vocab.json\""})
+           kRequired, FieldExample{"merges: \"merges.txt\""})
       .Add("vocabulary", &O::vocabulary,
            "A file with a JSON object that gives each token its number: vocab.json", kRequired,
-           FieldExample{"merges: \"merges.txt\" vocabulary: \"vocab.json\""})
+           FieldExample{"vocabulary: \"vocab.json\""})
       .Add("padding", &O::padding, "The number that fills texts up to `length`", RangeFrom(0),
-           FieldExample{"merges: \"merges.txt\" vocabulary: \"vocab.json\" padding: 50256"})
+           FieldExample{"padding: 50256"})
       .Add("lower", &O::lower, "Makes letters A to Z small")
       .Rule([](O& pairs, const FieldPlaces& given) {
         for (const auto& [field, file] :
@@ -224,7 +224,7 @@ Fields<DatumOptions> DatabaseFields(const char* doc, const char* message,
            "and `coracle predict` decodes pictures in it. Default: BGR, as convert_imageset writes "
            "them, with a warning; databases of convert_cifar_data are RGB",
            ChannelOrders(std::string(message) + ".ChannelOrder"),
-           FieldExample{std::string(example) + " channel_order: BGR"})
+           FieldExample{"channel_order: RGB"})
       .Rule([format](DatumOptions& options, const FieldPlaces&) { options.format = format; });
 }
 

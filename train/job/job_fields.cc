@@ -63,7 +63,7 @@ Fields<MetricConfig> MetricFields() {
       .Add("kind", &O::kind, "What is computed", Number{40}, MetricKinds())
       .Add("label", &O::label,
            "Of kinds from ACCURACY to F1, and CONFUSION: one integer per row; of R2, MAE and RMSE: "
-           "one number. MAE and RMSE of labels that csv scales are in the label's own unit",
+           "one number. MAE and RMSE of labels that are scaled are in the label's own unit",
            Example{"kind: ACCURACY label: \"label\""})
       .Add("k", &O::k, "Of ACCURACY", RangeFrom(1), Example{"kind: ACCURACY label: \"label\" k: 5"})
       .Add("average", &O::average, "Of PRECISION, RECALL and F1",

@@ -58,8 +58,8 @@ std::unique_ptr<RowSource> MakeTextRows(const PredictorCore& core, ReadChunk rea
 std::unique_ptr<RowSource> MakePictureRows(const PredictorCore& core,
                                            std::vector<std::string> files,
                                            uint64_t decode_bytes = kMostPictureBytes);
-// The rows of the arrays in an npz file, as `run --save` and NumPy write them. Reads the whole
-// file.
+// The rows of the arrays in an npz file, as NumPy and `coracle run --out` write them. Reads the
+// whole file.
 std::unique_ptr<RowSource> MakeArrayRows(const PredictorCore& core, const std::string& file);
 // The pictures of a directory, sorted by name. Throws kNotFound if there are none.
 std::vector<std::string> PicturesIn(const std::string& directory);
