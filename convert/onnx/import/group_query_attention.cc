@@ -170,7 +170,8 @@ void Rotate(NodeContext& node, Group* g) {
   } else {
     ids = node.Reshape(g->pasts, {-1, 1}) + node.Reshape(PlacesOn(node, g->q, 2), {1, -1});
   }
-  const Rotation by = RotationOf(node, node.In(kCos), node.In(kSin), ids, size);
+  Rotation by = RotationOf(node, node.In(kCos), node.In(kSin), ids, size);
+  by.given = node.HasInput(kPositions);
   const bool neighbours = node.Flag("rotary_interleaved", false);
   g->q = Rotated(node, g->q, by, neighbours);
   g->k = Rotated(node, g->k, by, neighbours);

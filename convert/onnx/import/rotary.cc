@@ -84,7 +84,7 @@ Variable Rotated(NodeContext& node, const Variable& x, const Rotation& by, bool 
   bool may_grow = false;
   for (const Variable& table : {by.cos, by.sin}) {
     const int64_t samples = table.shape()[0];
-    may_grow |= samples < 0 || (samples > 1 && x.shape()[0] < 0);
+    may_grow |= by.given && (samples < 0 || (samples > 1 && x.shape()[0] < 0));
   }
   if (!may_grow) return y;
   // A run may have one sample and positions of several, whose result is larger than x.
@@ -123,7 +123,8 @@ void SetRotated(NodeContext& node, const Variable& ids, size_t cos, int64_t head
   }
   const bool matrix = ids && ids.shape().rank() == 2;
   const Variable places = matrix ? ForTokens(node, ids, x, "position_ids") : ids;
-  const Rotation by = RotationOf(node, tables[0], tables[1], places, size);
+  Rotation by = RotationOf(node, tables[0], tables[1], places, size);
+  by.given = true;
   const Variable y = Rotated(node, x, by, node.Flag("interleaved", false));
   node.Set(0, rank == 3 ? WithoutHeads(node, y) : y);
 }

@@ -9,7 +9,8 @@ namespace coracle::onnx {
 struct Rotation {
   // [batch or 1, 1, length, half].
   Variable cos, sin;
-  int64_t size = 0;  // number of rotated elements of a head
+  int64_t size = 0;    // number of rotated elements of a head
+  bool given = false;  // by the caller, so that a run may have other samples here than in x
 };
 
 // Tables [positions, size / 2], of which `ids` [batch or 1, length] selects rows; without ids,
