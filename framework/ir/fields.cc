@@ -1,4 +1,3 @@
-#include <coracle/framework/base/required.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/fields.h>
 #include <fmt/format.h>
@@ -121,7 +120,7 @@ void FieldSpec::Set(FieldRange new_range) {
 
 void FieldTable::Set(const FieldSpec& field, const std::string& who, const Attribute& value,
                      void* options) {
-  Required(options, "the options of a field");
+  if (!options) ThrowInvalid("the options of a field are a null pointer");
   if (!field.member.set)
     ThrowInvalid(fmt::format("{}: the field {} has no member to set", who, Quote(field.name)));
   const Attribute converted = Converted(field, who, value);
@@ -164,7 +163,7 @@ void FieldTable::CheckSetting(const std::string& who, const Setting& setting) co
 }
 
 std::optional<Attribute> FieldTable::ValueOf(const FieldSpec& field, const void* options) {
-  Required(options, "the options of a field");
+  if (!options) ThrowInvalid("the options of a field are a null pointer");
   if (!field.member.get) return std::nullopt;
   return field.member.get(static_cast<const char*>(options) + field.offset);
 }
