@@ -29,7 +29,8 @@ constexpr int kTickMs = 100;           // how often deadlines are compared with 
 constexpr double kLeaveSeconds = 0.5;  // for what a client sends after the last answer
 constexpr double kIdleToClose = 0.1;   // an idle connection makes room for another after that
 constexpr double kHeadToClose = 0.1;   // a head that is not whole, after that
-constexpr double kSlowToClose = 1;     // a head or a body is slow after that
+constexpr double kSlowHead = 0.5;      // such a head makes room before idle connections, after that
+constexpr double kSlowToClose = 1;     // a body that arrives slowly makes room after that
 constexpr double kStalledToClose = 3;  // an answer of which the client takes nothing, after that
 constexpr int kAcceptsAtOnce = 64;     // before other connections are read
 constexpr size_t kMaxId = 128;         // bytes of X-Request-Id
@@ -260,7 +261,7 @@ void HttpServer::Impl::EndListening() {
 bool HttpServer::Impl::MakeRoom() {
   RoomMakers makers;
   for (const auto& [socket, peer] : peers_) makers.Add(peer);
-  if (-makers.head.number > kSlowToClose) return Evict(makers.head.peer), true;
+  if (-makers.head.number > kSlowHead) return Evict(makers.head.peer), true;
   if (-makers.idle.number > kIdleToClose) return Close(makers.idle.peer), true;
   if (-makers.head.number > kHeadToClose) return Evict(makers.head.peer), true;
   if (makers.body.peer) return Evict(makers.body.peer), true;

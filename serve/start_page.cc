@@ -8,6 +8,7 @@ constexpr char kPage[] = R"html(<!doctype html>
 <title>coracle serve</title><style>
 :root { color-scheme: light dark; --line: #8886; --soft: #8882; --strong: #2563eb; --bad: #c62828; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 44rem; margin: 2rem auto; padding: 0 1rem; }
+[hidden] { display: none !important; }
 h1 { font-size: 1.5rem; margin: 0; }
 h2 { font-size: 1rem; margin: 1.2rem 0 .3rem; }
 label { display: block; margin: .8rem 0 .2rem; font-weight: 600; }
