@@ -17,7 +17,7 @@
 namespace coracle::tools {
 namespace {
 
-// What the compiler adds on some machines and not on others, and what every saved program has.
+// The ops that every saved program has, and those that the compiler adds on some machines.
 constexpr std::array<const char*, 8> kAlways = {"assign",        "cast",  "feed",     "fetch",
                                                 "fill_constant", "scale", "reshape2", "transpose2"};
 

@@ -55,8 +55,7 @@ TEST(FuzzTargets, CorporaAndDictionariesAreThoseOfTargets) {
   for (const auto& entry : std::filesystem::directory_iterator(corpora))
     EXPECT_TRUE(IsTarget(entry.path().filename().string())) << entry.path();
   int words = 0;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(std::filesystem::path(corpora) / "../../dictionaries")) {
+  for (const auto& entry : std::filesystem::directory_iterator(CorpusOf("../dictionaries"))) {
     EXPECT_TRUE(IsTarget(entry.path().stem().string())) << entry.path();
     std::ifstream in(entry.path());
     for (std::string line; std::getline(in, line); ++words)

@@ -109,8 +109,8 @@ void UseMeanImage(std::string_view bytes) {
   ReadRows(*MakeTransformed(MakeMemorySource({images}, "images"), transform));
 }
 
-// Merges, the tokens as JSON, and a text, with a zero byte between each two. What is encoded spells
-// the text again.
+// Merges, the tokens as JSON, and a text, with a zero byte between each two. The tokens of the text
+// spell it again.
 void UseBytePairs(std::string_view bytes) {
   const size_t first = std::min(bytes.find('\0'), bytes.size());
   const std::string_view rest = bytes.substr(std::min(first + 1, bytes.size()));

@@ -39,13 +39,13 @@ std::string Repeat(std::string_view text, size_t bytes) {
 Make Repeated(std::string begin, std::string part, std::string end = "") {
   return [=](size_t bytes) { return begin + Repeat(part, bytes) + end; };
 }
-// Parts with their number in place of "#".
+// Parts with their number in place of "@".
 Make Numbered(std::string begin, std::string part, std::string end = "", std::string between = "") {
   return [=](size_t bytes) {
     std::string all = begin;
     for (size_t i = 0; all.size() < bytes; ++i) {
       if (i > 0) all += between;
-      for (const char c : part) c == '#' ? all += std::to_string(i) : all += c;
+      for (const char c : part) c == '@' ? all += std::to_string(i) : all += c;
     }
     return all + end;
   };
@@ -189,7 +189,7 @@ void ReadRequests(std::string_view bytes) {
   serve::ParseInferRequest(parser.request(), ports, ports);
 }
 std::string WithLength(const std::string& body) {
-  return fmt::format("POST /v2/models/m/infer HTTP/1.1\r\nContent-Length: {}\r\n\r\n",
+  return fmt::format("POST /v2/models/m/infer HTTP/1.1\r\nHost: a\r\nContent-Length: {}\r\n\r\n",
                      body.size()) +
          body;
 }
@@ -260,15 +260,15 @@ void AddPrograms(Table& table) {
   const Read text = [](std::string_view bytes) { ParseProgramText(bytes, "input"); };
   table.Honest("program text", "layers", ProgramText("layers"), text);
   table.Hostile("program text", "opening braces", Repeated("blocks { ", "vars { "), text);
-  table.Hostile("program text", "unknown fields", Numbered("", "a#: 1\n"), text);
+  table.Hostile("program text", "unknown fields", Numbered("", "a@: 1\n"), text);
   table.Hostile("program text", "open quote", Repeated("blocks { idx: 0 x: '", "a"), text);
   const Read model = [](std::string_view bytes) { ParseModelText(bytes, "input", "/none"); };
   table.Honest("model text", "layers",
                Numbered("data { name: 'x' shape: [-1, 4] }\n",
-                        "layer { scale { input: 'x' scale: 2 output: 'v#' } }\n"),
+                        "layer { scale { input: 'x' scale: 2 output: 'v@' } }\n"),
                model);
   table.Hostile("model text", "misspelt fields",
-                Numbered("", "layer { fc { input: 'x' sizee#: 4 } }\n"), model);
+                Numbered("", "layer { fc { input: 'x' sizee@: 4 } }\n"), model);
   table.Hostile("model text", "opening braces", Repeated("", "layer { "), model);
   table.Hostile("model text", "one name",
                 Repeated("data { name: 'x' shape: [4] }\n", "data { name: 'x' shape: [4] }\n"),
@@ -276,9 +276,9 @@ void AddPrograms(Table& table) {
   const Read job = [](std::string_view bytes) { ParseJobText(bytes, "input"); };
   table.Honest("job", "test sets",
                Numbered("name: 'a' model: 'm.pbtxt' train { csv { file: 'a.csv' } }\n",
-                        "test_set { name: 't#' data { csv { file: 'a.csv' } } }\n"),
+                        "test_set { name: 't@' data { csv { file: 'a.csv' } } }\n"),
                job);
-  table.Hostile("job", "misspelt fields", Numbered("", "batch_sizee#: 3\n"), job);
+  table.Hostile("job", "misspelt fields", Numbered("", "batch_sizee@: 3\n"), job);
   table.Hostile("job", "fields given twice", Repeated("", "batch_size: 3\n"), job);
 }
 
@@ -331,18 +331,18 @@ void AddTensors(Table& table) {
       },
       json);
   table.Hostile("json tensors", "many tensors",
-                Numbered(head, R"({"name":"t#","dtype":"bool","shape":[0],"data":[]})", "]}", ","),
+                Numbered(head, R"({"name":"t@","dtype":"bool","shape":[0],"data":[]})", "]}", ","),
                 json);
-  table.Hostile("json tensors", "many keys", Numbered("{", R"("k#":1)", "}", ","), json);
+  table.Hostile("json tensors", "many keys", Numbered("{", R"("k@":1)", "}", ","), json);
   table.Hostile("json tensors", "opening brackets", Repeated("", "["), json);
   const Read csv = [](std::string_view bytes) { tools::ParseTensorCsv(bytes, "input"); };
   table.Honest("csv tensors", "rows", Repeated("x[0],x[1]\n", "1.5,2\n"), csv);
-  table.Hostile("csv tensors", "many columns", Numbered("", "c#", "\n1\n", ","), csv);
+  table.Hostile("csv tensors", "many columns", Numbered("", "c@", "\n1\n", ","), csv);
 }
 
 void AddData(Table& table) {
   table.Honest("csv", "rows", Repeated("", "1.5,2,3.25,0\n"), Csv({}));
-  table.Honest("csv", "words", Numbered("", "word#,0\n"), Csv(WordColumn()));
+  table.Honest("csv", "words", Numbered("", "word@,0\n"), Csv(WordColumn()));
   table.Hostile("csv", "one row", Repeated("", "1,", "0\n"), Csv({}));
   table.Hostile("csv", "open quote", Repeated("1,2\n\"", "\n"), Csv({}));
   table.Hostile("csv", "quotes", Repeated("\"", "\"\"", "\",0\n"), Csv(WordColumn()));
@@ -374,7 +374,9 @@ void AddData(Table& table) {
       picture);
   table.Honest(
       "picture", "pnm of digits",
-      [](size_t n) { return fmt::format("P2 1000 {} 255\n", n / 3000) + Repeat("12 ", n); },
+      [](size_t n) {
+        return fmt::format("P2 1000 {} 255\n", n / 3000) + Repeat("12 ", n / 3000 * 3000);
+      },
       picture);
   table.Hostile(
       "picture", "png of empty chunks",
@@ -411,7 +413,7 @@ void AddData(Table& table) {
     const MemoryFile file(bytes);
     WordList::Read(file.path());
   };
-  table.Honest("words", "lines", Numbered("", "w#\n"), words);
+  table.Honest("words", "lines", Numbered("", "w@\n"), words);
   table.Hostile("words", "one line", Repeated("", "w"), words);
   table.Hostile("words", "empty lines", Repeated("w\n", "\n"), words);
 }
@@ -434,12 +436,12 @@ void AddModels(Table& table) {
       "pir", "ops",
       Numbered(
           head,
-          R"(,{"#":"1.relu","A":[],"I":[{"%":1}],"O":[{"%":1#,"TT":{"#":"0.t_dtensor","D":[{"#":"0.t_f32"},[4],"NCHW",[],0]}}],"OA":[]})",
+          R"(,{"#":"1.relu","A":[],"I":[{"%":1}],"O":[{"%":1@,"TT":{"#":"0.t_dtensor","D":[{"#":"0.t_f32"},[4],"NCHW",[],0]}}],"OA":[]})",
           "]}]}]}}"),
       pir);
   table.Hostile("pir", "attributes",
                 Numbered(head + R"(,{"#":"1.relu","A":[{"N":"a","AT":{"#":"0.a_i32","D":1}})",
-                         R"(,{"N":"a#","AT":{"#":"0.a_i32","D":1}})",
+                         R"(,{"N":"a@","AT":{"#":"0.a_i32","D":1}})",
                          R"(],"I":[{"%":1}],"O":[],"OA":[]}]}]}]}})"),
                 pir);
   table.Hostile("pir", "opening brackets", Repeated(head, "["), pir);
@@ -449,10 +451,10 @@ void AddModels(Table& table) {
   const std::string input =
       "name: 'n' input: 'x' input_dim: 1 input_dim: 3 input_dim: 4 input_dim: 4\n";
   table.Honest("caffe", "layers",
-               Numbered(input, "layer { name: 'l#' type: 'TanH' bottom: 'x' top: 't#' }\n"), net);
+               Numbered(input, "layer { name: 'l@' type: 'TanH' bottom: 'x' top: 't@' }\n"), net);
   table.Hostile("caffe", "layers in place",
-                Numbered(input, "layer { name: 'l#' type: 'TanH' bottom: 'x' top: 'x' }\n"), net);
-  table.Hostile("caffe", "unknown fields", Numbered(input, "a#: 1\n"), net);
+                Numbered(input, "layer { name: 'l@' type: 'TanH' bottom: 'x' top: 'x' }\n"), net);
+  table.Hostile("caffe", "unknown fields", Numbered(input, "a@: 1\n"), net);
   table.Hostile("caffe", "opening braces", Repeated(input, "layer { "), net);
   const Read weights = [](std::string_view bytes) { caffe::ParseCaffeModel(bytes, "input"); };
   const std::string blob =
@@ -481,26 +483,27 @@ void AddServing(Table& table) {
   table.Hostile(
       "http", "chunks of one byte",
       [](size_t n) {
-        return "POST /v2/models/m/infer HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n" +
+        return "POST /v2/models/m/infer HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" +
                Repeat("1\r\na\r\n", n) + "0\r\n\r\n";
       },
       ReadRequests);
   table.Hostile(
       "http", "many inputs",
       [](size_t n) {
-        return WithLength(Numbered("{\"inputs\": [", R"({"name": "x#"})", "]}", ",")(n));
+        return WithLength(Numbered("{\"inputs\": [", R"({"name": "x@"})", "]}", ",")(n));
       },
       ReadRequests);
   table.Hostile(
       "http", "opening brackets",
       [](size_t n) { return WithLength("{\"inputs\": " + std::string(n, '[')); }, ReadRequests);
-  table.Hostile("http", "one header", Repeated("GET / HTTP/1.1\r\na: ", "b"), ReadRequests);
+  table.Hostile("http", "one header", Repeated("GET / HTTP/1.1\r\nHost: a\r\na: ", "b"),
+                ReadRequests);
   const std::string start = R"({"type": "start", "job": "a", "step": 0, "total_steps": 3, )"
                             R"("steps_per_epoch": 2, "time": 1})"
                             "\n";
   table.Honest(
       "log", "steps",
-      Numbered(start, R"({"type": "step", "step": #, "epoch": 0, "values": {"loss": 0.5}, )"
+      Numbered(start, R"({"type": "step", "step": @, "epoch": 0, "values": {"loss": 0.5}, )"
                       R"("learning_rates": {}, "samples_per_second": 1, "time": 2})"
                       "\n"),
       ReadLog);
@@ -513,7 +516,7 @@ void AddServing(Table& table) {
       ReadLog);
   table.Hostile(
       "log", "many series",
-      Numbered(start, R"({"type": "step", "step": 1, "epoch": 0, "values": {"loss#": 0.5}, )"
+      Numbered(start, R"({"type": "step", "step": 1, "epoch": 0, "values": {"loss@": 0.5}, )"
                       R"("learning_rates": {}, "samples_per_second": 1, "time": 2})"
                       "\n"),
       ReadLog);

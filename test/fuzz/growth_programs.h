@@ -12,7 +12,7 @@ namespace coracle {
 struct ProgramShape {
   const char* name;
   ProgramDesc (*make)(size_t n);  // about n ops, blocks, slots or attrs
-  // Of explain-gradient: the gradient of `of` by `wrt`.
+  // explain-gradient shows the gradient of `of` by `wrt`.
   const char* of;
   const char* wrt;
 };
