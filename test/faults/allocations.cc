@@ -1,3 +1,4 @@
+#include <coracle/operators/kernels/onednn_scope.h>
 #include <coracle/test/faults/allocations.h>
 
 #include <atomic>
@@ -17,8 +18,10 @@ namespace {
 std::atomic<bool> active{false};
 std::atomic<int64_t> count{0}, fails_at{0};
 
+// oneDNN 2.6 does not survive failures of its own allocations; PrepareKernel sees to it that there
+// is room for them.
 bool Fails() {
-  if (!active.load(std::memory_order_relaxed)) return false;
+  if (!active.load(std::memory_order_relaxed) || onednn::calls_under_way > 0) return false;
   if (++count != fails_at) return false;
   errno = ENOMEM;
   return true;

@@ -6,8 +6,8 @@
 
 namespace coracle::faults {
 
-// Counts allocations of all threads, and lets the one with the number `at` (from 1) fail, while it
-// lives. 0: none fails.
+// Counts allocations of all threads outside of oneDNN's calls, and lets the one with the number
+// `at` (from 1) fail, while it lives. 0: none fails.
 class ScopedAllocationFault {
  public:
   explicit ScopedAllocationFault(int64_t at = 0);

@@ -253,7 +253,7 @@ void AddConfigs(Cases& cases) {
     job.bind = {{}};
     RunJob(job);
   });
-  cases.Of("CarryConfig").Fails("empty names", "carry", [] {
+  cases.Of("CarryConfig").Fails("empty names", "carried", [] {
     JobConfig job = SmallJob();
     job.shuffle = false;
     job.carry = {{}};
@@ -270,18 +270,18 @@ void AddConfigs(Cases& cases) {
     RunJob(job);
   });
   cases.Plain<WatchConfig>("WatchConfig");
-  cases.Of("BestConfig").Fails("no test data", "best", [] {
+  cases.Of("BestConfig").Fails("no test data", "without test data", [] {
     JobConfig job = SmallJob();
     job.best = BestConfig{};
     RunJob(job);
   });
-  cases.Of("EarlyStopConfig").Fails("no test data", "early_stop", [] {
+  cases.Of("EarlyStopConfig").Fails("no test data", "without test data", [] {
     JobConfig job = SmallJob();
     job.early_stop = EarlyStopConfig{};
     RunJob(job);
   });
   cases.Plain<SignalConfig>("SignalConfig");
-  cases.Of("WeightsConfig").Fails("no file", "weights", [] {
+  cases.Of("WeightsConfig").Fails("no file", "holds neither", [] {
     JobConfig job = SmallJob();
     job.weights = {{}};
     RunJob(job);

@@ -371,8 +371,9 @@ void AddOptions(Cases& cases) {
   WorksByDefault<ElementwiseOptions>(
       cases, "ElementwiseOptions",
       [](Net& n, const ElementwiseOptions& o) { n.b.Add(n.x, n.x, o); });
-  FailsByDefault<MatmulOptions>(cases, "MatmulOptions", "matmul",
-                                [](Net& n, const MatmulOptions& o) { n.b.Matmul(n.x, n.x, o); });
+  FailsByDefault<MatmulOptions>(
+      cases, "MatmulOptions", "matmul",
+      [](Net& n, const MatmulOptions& o) { n.b.Matmul(n.image, n.steps, o); });
   WorksByDefault<ScaleOptions>(cases, "ScaleOptions",
                                [](Net& n, const ScaleOptions& o) { n.b.Scale(n.x, o); });
   WorksByDefault<ReduceOptions>(cases, "ReduceOptions",
@@ -383,7 +384,7 @@ void AddOptions(Cases& cases) {
                                 [](Net& n, const ConcatOptions& o) { n.b.Concat({n.x}, o); });
   FailsByDefault<SplitOptions>(cases, "SplitOptions", "parts",
                                [](Net& n, const SplitOptions& o) { n.b.Split(n.x, o); });
-  FailsByDefault<ProgramOptions>(cases, "ProgramOptions", "program",
+  FailsByDefault<ProgramOptions>(cases, "ProgramOptions", "no model at",
                                  [](Net& n, const ProgramOptions& o) { n.b.Program({n.x}, o); });
 }
 

@@ -221,10 +221,13 @@ void AddQuantisation(Cases& cases) {
 }
 
 void AddInspection(Cases& cases) {
-  cases.Of("ProgramJsonOptions").Works("no such blocks", [] {
-    ProgramJson(ProgramDesc(), DefaultOps(), {.blocks = {-1, 9}});
-    ProgramJson(MovedFrom(), DefaultOps());
-  });
+  cases.Of("ProgramJsonOptions")
+      .Works("no such blocks",
+             [] {
+               ProgramJson(ProgramDesc(), DefaultOps(), {.blocks = {-1, 9}});
+             })
+      .Fails("of a program that was moved from", "without blocks",
+             [] { ProgramJson(MovedFrom(), DefaultOps()); });
   cases.Of("DotOptions")
       .Fails("no such block", "block",
              [] { ProgramDot(ProgramDesc(), DefaultOps(), {.block = 9}); })
@@ -243,12 +246,14 @@ void AddInspection(Cases& cases) {
   cases.Plain<VarDiff>("VarDiff");
   cases.Plain<OpDiff>("OpDiff");
   cases.Plain<BlockDiff>("BlockDiff");
-  cases.Of("ProgramDiff").Works("of programs that were moved from", [] {
-    const ProgramDiff diff = DiffPrograms(MovedFrom(), ProgramDesc(), DefaultOps());
-    DiffText(diff, MovedFrom(), ProgramDesc(), DefaultOps());
-    DiffSummary(diff);
-    DiffJson(diff, MovedFrom(), ProgramDesc());
-  });
+  cases.Of("ProgramDiff")
+      .Fails("of a program that was moved from", "without blocks",
+             [] { DiffPrograms(MovedFrom(), ProgramDesc(), DefaultOps()); })
+      .Works("default", [] {
+        DiffText({}, ProgramDesc(), ProgramDesc(), DefaultOps());
+        DiffJson({}, ProgramDesc(), ProgramDesc());
+        Require(DiffSummary({}).empty(), "nothing differs");
+      });
   cases.Of("ValueDiff").Works("of scopes without values", [] {
     Net net;
     const ProgramDiff diff = DiffPrograms(net.main, net.startup, DefaultOps());
@@ -282,7 +287,7 @@ void AddFiles(Cases& cases) {
       .Fails("an empty .safetensors", "safetensors", [] { ParseSafetensors("", "safetensors"); })
       .Fails("a program that was moved from", "block",
              [] { ParseProgram(SerializeProgram(MovedFrom())); })
-      .Fails("a file name that says no format", "ending",
+      .Fails("a file name that says no format", "must end in",
              [] { WriteProgram(ProgramDesc(), "program.none"); })
       .Fails("parameters without values", "none",
              [] { SaveCombined(Scope(), {"none"}, "none.pdiparams"); });

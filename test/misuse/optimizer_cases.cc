@@ -247,7 +247,7 @@ void AddScaler(Cases& cases) {
              })
       .Fails("an empty step, disabled", "empty function",
              [] { GradScaler({.enabled = false}).Step("sgd", {}, {}); })
-      .Fails("an empty state", "scale", [] { GradScaler().LoadState({}); })
+      .Fails("an empty state", "the state to load", [] { GradScaler().LoadState({}); })
       .Works("moved from", [] {
         GradScaler scaler;
         GradScaler moved = std::move(scaler);
@@ -289,7 +289,7 @@ void AddPrecision(Cases& cases) {
   });
   cases.Plain<MixedPrecisionReport>("MixedPrecisionReport");
   cases.Of("QuantizeTrainingOptions")
-      .Fails("no bits", "weight_bits",
+      .Fails("no bits", "2 to 8 bits",
              [] {
                Trained net;
                QuantizeForTraining(net.main, net.startup, {.weight_bits = 0});

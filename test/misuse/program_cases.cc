@@ -136,7 +136,6 @@ void AddProgram(Cases& cases) {
              [] {
                const ProgramDesc copy = MovedFrom();
                Require(copy == MovedFrom(), "equal");
-               PrintProgram(copy);
                copy.CloneForTest();
                ProgramDesc again = copy;
                again = ProgramDesc();
@@ -145,6 +144,7 @@ void AddProgram(Cases& cases) {
                again = std::move(itself);
                Require(again.Root().FindVar("x") != nullptr, "kept");
              })
+      .Fails("printed, moved from", "without blocks", [] { PrintProgram(MovedFrom()); })
       .Fails("a parent of another program", "another program",
              [] {
                ProgramDesc one, other;

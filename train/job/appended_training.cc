@@ -1,4 +1,5 @@
 #include <coracle/framework/base/place.h>
+#include <coracle/framework/base/required.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/operators/operators.h>
@@ -39,8 +40,15 @@ void Save(Scope& scope, const std::string& var, const PlateauRate::State& state)
                                                         static_cast<double>(state.cooldown)}));
 }
 
+std::unique_ptr<Optimizer> MakeAsGiven(const OptimizerConfig& config) {
+  RequireFunction(config.make, "the `make` of an optimizer of the job");
+  std::unique_ptr<Optimizer> optimizer = config.make();
+  Required(optimizer.get(), "the optimizer that a job's `make` returned");
+  return optimizer;
+}
+
 std::shared_ptr<Optimizer> Make(const OptimizerConfig& config, const TrainingConfig& training) {
-  std::shared_ptr<Optimizer> optimizer = config.make();
+  std::shared_ptr<Optimizer> optimizer = MakeAsGiven(config);
   if (config.schedule) optimizer->SetSchedule(config.schedule);
   optimizer->SetGradientClip(config.gradient_clip);
   optimizer->SetClipStatistics(training.clip_statistics);
@@ -85,7 +93,7 @@ void MakeHeldRate(const OptimizerConfig& config, ProgramDesc& main, ProgramDesc&
     throw Error(ErrorCode::kAlreadyExists,
                 fmt::format("plateau: the model already has a variable {}", Quote(held)));
   }
-  MakeState(main, startup, held, DType::kFloat64, {1}, config.make()->learning_rate());
+  MakeState(main, startup, held, DType::kFloat64, {1}, MakeAsGiven(config)->learning_rate());
 }
 
 // The step counter of the schedule that computes the rate.

@@ -306,7 +306,10 @@ DataSourcePtr OpenTestData(const JobConfig& config, const TestSetConfig& set,
   DataToOpen open = {set.data, true, set.batch_size};
   if (NeedsFit(config, set.data))
     open.fitted = train ? train->fitted() : OpenTrainData(config)->fitted();
-  return Open(config, open, config.Place(set.where), set.name);
+  DataSourcePtr data = Open(config, open, config.Place(set.where), set.name);
+  if (data) return data;
+  ThrowInvalid(
+      fmt::format("{}: the test set {} has no data", config.Place(set.where), Quote(set.name)));
 }
 
 }  // namespace coracle

@@ -229,6 +229,8 @@ std::vector<std::string> Net::Feeds(const JobConfig& config) const {
   return feeds;
 }
 
+Programs::Programs() = default;
+
 Programs BuildPrograms(const JobConfig& config, const TrainOptions& options) {
   const TraceSpan span("train", "build programs");
   Programs programs;

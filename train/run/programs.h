@@ -57,6 +57,9 @@ struct RoundingPrograms {
 };
 
 struct Programs {
+  // Not implicit: g++ 12 destroys a part of an aggregate that an exception left unmade.
+  Programs();
+
   Net train;  // with backward and optimizer ops
   ProgramDesc startup;
   std::optional<RankPrograms> of_rank;  // one rank of several runs these instead

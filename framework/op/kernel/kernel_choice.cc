@@ -1,9 +1,12 @@
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/kernel/half_kernel.h>
 #include <coracle/framework/op/kernel/kernel_choice.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/tensor/half_array.h>
 #include <fmt/format.h>
+
+#include <cstdlib>
 
 namespace coracle::inline internal {
 
@@ -55,10 +58,21 @@ bool ComputesInFloat(const PrepareContext& context, KernelMode mode) {
   return mode == KernelMode::kAuto && spec.fast && spec.elementwise;
 }
 
+// oneDNN 2.6 reads through null pointers if its small allocations fail while it makes a kernel, so
+// none is prepared without room for them.
+void RequireRoom() {
+  constexpr size_t kRoom = size_t{2} << 20;
+  void* const volatile room =
+      std::malloc(kRoom);  // volatile: compilers remove a malloc with a free
+  if (!room) throw OutOfMemory("the system cannot provide 2 MiB to prepare a kernel");
+  std::free(room);
+}
+
 }  // namespace
 
 Kernel PrepareKernel(const PrepareContext& context, KernelMode mode) {
   const OpSpec& spec = context.spec();
+  if (mode == KernelMode::kAuto && spec.fast) RequireRoom();
   if (mode == KernelMode::kAuto && spec.fast) {
     if (Kernel kernel = spec.fast(context)) return kernel;
   }
