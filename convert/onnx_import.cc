@@ -2,6 +2,7 @@
 #include <coracle/convert/onnx/dtypes.h>
 #include <coracle/convert/onnx/import/graph_importer.h>
 #include <coracle/convert/onnx/model_file.h>
+#include <coracle/framework/base/memory_errors.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/model_reader.h>
 #include <coracle/framework/ir/feed_fetch.h>
@@ -367,7 +368,9 @@ void AddShapes(const std::map<std::string, Tensor>& inputs, OnnxImportOptions* o
 }  // namespace
 
 InferenceModel ImportOnnx(const std::string& path, Scope& scope, const OnnxImportOptions& options) {
-  return ImportOnce(onnx::ReadOnnxModel(path), path, scope, options);
+  return TranslateMemoryErrors(
+      [&] { return ImportOnce(onnx::ReadOnnxModel(path), path, scope, options); },
+      [&] { return "the model " + Quote(path, 300); });
 }
 
 InferenceModel ImportOnnxFor(const std::string& path, const std::map<std::string, Tensor>& inputs,
@@ -406,7 +409,9 @@ ProgramDesc OnnxInputs(const std::string& path) {
 
 InferenceModel ParseOnnx(std::string_view bytes, const std::string& source, Scope& scope,
                          const OnnxImportOptions& options) {
-  return ImportOnce(onnx::ParseOnnxModel(bytes, source), source, scope, options);
+  return TranslateMemoryErrors(
+      [&] { return ImportOnce(onnx::ParseOnnxModel(bytes, source), source, scope, options); },
+      [&] { return "the model " + Quote(source, 300); });
 }
 
 void RegisterOnnxReader() {

@@ -70,14 +70,14 @@ bool UsesGemm(const dnnl::primitive& primitive) {
 
 }  // namespace
 
-// Memory objects are kept between runs and only get new addresses, since creating them allocates.
+// Memory objects are made once and only get new addresses, since making them allocates.
 // They serve one thread at a time; a second thread running the same call creates its own.
 struct Call::State {
   dnnl::primitive primitive;
   bool uses_gemm = false;  // see GemmScope
   std::vector<std::pair<int, dnnl::memory::desc>> args;
-  std::atomic<bool> busy{false};       // whether a thread uses `memories`
-  std::vector<dnnl::memory> memories;  // from the last run
+  std::atomic<bool> busy{false};  // whether a thread uses `memories`
+  std::vector<dnnl::memory> memories;
   std::vector<const void*> pointers;
 
   void Execute(const dnnl::memory* memory) const {
@@ -104,10 +104,7 @@ struct Call::State {
   void RunKept(std::initializer_list<const void*> given) {
     size_t i = 0;
     for (const void* p : given) {
-      if (i == memories.size()) {
-        memories.emplace_back(args[i].second, Engine(), const_cast<void*>(p));
-        pointers.push_back(p);
-      } else if (pointers[i] != p) {
+      if (pointers[i] != p) {
         memories[i].set_data_handle(const_cast<void*>(p));
         pointers[i] = p;
       }
@@ -135,6 +132,10 @@ Call::Call(dnnl::primitive primitive) : state_(std::make_shared<State>()) {
 }
 
 Call& Call::Arg(int id, const dnnl::memory::desc& desc) {
+  // Made now, since oneDNN 2.6 reads through null pointers if it finds no memory for one, and there
+  // is room while kernels are prepared (PrepareKernel).
+  state_->memories.emplace_back(desc, Engine(), static_cast<void*>(nullptr));
+  state_->pointers.push_back(nullptr);
   state_->args.emplace_back(id, desc);
   return *this;
 }

@@ -207,7 +207,7 @@ TEST(AllocationFaults, OfARunInAnotherScope) {
         throw std::logic_error("a part of another scope was used");
     };
     return Work{.prepare = prepare,
-                .attempt = [state] { state->Run(state->other, state->two); },
+                .attempt = [state] { state->Run(state->other, state->three); },
                 .result = [state] { return state->Result(); },
                 .recover = recover};
   };
