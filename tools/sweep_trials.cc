@@ -220,13 +220,14 @@ void SortTrials(bool maximize, std::vector<Trial>* trials) {
 }
 
 std::string TrialTable(const std::vector<Trial>& trials, const std::string& metric) {
-  std::string table = fmt::format("{:>5}  {:>14}  {:>8}  {:>8}  {}\n", "trial", metric, "step",
-                                  "seconds", "settings");
+  const size_t width = std::max<size_t>(metric.size(), 14);
+  std::string table = fmt::format("{:>5}  {:>{}}  {:>8}  {:>8}  {}\n", "trial", metric, width,
+                                  "step", "seconds", "settings");
   for (const Trial& trial : trials) {
     const std::string value = trial.value ? FormatNumber(*trial.value) : "failed";
-    table +=
-        fmt::format("{:>5}  {:>14}  {:>8}  {:>8.1f}  {}\n", trial.number, value, trial.summary.step,
-                    trial.summary.end - trial.summary.begin, Join(trial.settings, " "));
+    table += fmt::format("{:>5}  {:>{}}  {:>8}  {:>8.1f}  {}\n", trial.number, value, width,
+                         trial.summary.step, trial.summary.end - trial.summary.begin,
+                         Join(trial.settings, " "));
   }
   return table;
 }

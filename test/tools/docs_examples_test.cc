@@ -3,9 +3,12 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/test/test_data.h>
 #include <coracle/test/tools/cli.h>
+#include <coracle/test/train/picture_files.h>
+#include <coracle/train/data/data_source.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <regex>
 #include <span>
 #include <sstream>
@@ -167,6 +170,47 @@ TEST_F(DocsExamples, Predict) {
   WriteFileAtomic(Path("data/rows.csv"), "5.1,3.5,1.4,0.2\n6.3,3.3,6.0,2.5\n");
   WriteFileAtomic(Path("data/bad.csv"), "5.1,3.5,1.4,0.2\n6.3,x,6.0,2.5\n");
   Try("predict.md", {});
+}
+
+// Writes drawn digits as PNG files, a folder for each class.
+void WriteDigits(const std::string& directory, DigitSplit split, int64_t count) {
+  const DataSourcePtr digits = MakeDigits({.count = count, .seed = 6}, split);
+  std::vector<Tensor> row{Tensor(DType::kFloat32, {1, 1, 28, 28}), Tensor(DType::kInt64, {1, 1})};
+  for (int64_t i = 0; i < count; ++i) {
+    digits->Get(std::vector<int64_t>{i}, row);
+    std::vector<std::string> rows(28, std::string(28, 0));
+    for (size_t k = 0; k < 784; ++k)
+      rows[k / 28][k % 28] = static_cast<char>(std::lround(row[0].data<float>()[k] * 255));
+    WriteFileAtomic(fmt::format("{}/{}/{:04}.png", directory, row[1].data<int64_t>()[0], i),
+                    MakePng(28, 8, 0, rows));
+  }
+}
+
+TEST_F(DocsExamples, DesignersDay) {
+  for (const char* example : {"housing", "pictures", "reviews"})
+    fs::copy(source_ + "/examples/" + example, Path("examples/" + std::string(example)),
+             fs::copy_options::recursive);
+  WriteDigits(Path("data/train"), DigitSplit::kTrain, 600);
+  WriteDigits(Path("data/test"), DigitSplit::kTest, 200);
+  fs::create_directory(Path("data/new"));
+  fs::copy(Path("data/test/3"), Path("data/threes"));
+  fs::copy_file(fs::directory_iterator(Path("data/threes"))->path(), Path("data/new/three.png"));
+  WriteFileAtomic(Path("data/new.csv"),
+                  "text\n\"the soup was cold, never again\"\n\"a lovely garden, thank you\"\n");
+  std::vector<std::string> others;
+  if (has_models_) {
+    fs::copy(TestDataDirectory() + "/uci/california_housing.csv", Path("data"));
+    WriteFileAtomic(Path("data/houses.csv"),
+                    "longitude,latitude,housing_median_age,total_rooms,total_bedrooms,population,"
+                    "households,median_income,ocean_proximity\n"
+                    "-122.2,37.8,40,2000,400,900,380,6.5,NEAR BAY\n"
+                    "-119.6,36.6,20,1500,,1200,350,2.1,INLAND\n");
+  } else {
+    for (const char* begin : {"coracle train examples/housing", "coracle sweep examples/housing",
+                              "coracle report first", "coracle predict first"})
+      others.emplace_back(begin);
+  }
+  Try("designers_day.md", others);
 }
 
 TEST_F(DocsExamples, Quantization) { Try("quantization.md", {"coracle quantize MODEL"}); }

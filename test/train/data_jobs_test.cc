@@ -163,7 +163,7 @@ TEST(TestData, ErrorsOfTexts) {
     return JobError("train { csv { file: \"a\" column { name: \"t\" " + fields + " } } }");
   };
   ExpectContains(column("words { } length: 3 sequence: \"s\""), "length and sequence do not go");
-  ExpectContains(column("length: 3"), "length is of words or characters");
+  ExpectContains(column("length: 3"), "length is of words, characters or byte_pairs");
   ExpectContains(column("words { } characters { } length: 3"), "characters and words do not go");
   ExpectContains(column("words { vocabulary: \"v\" size: 9 } length: 3"),
                  "size does not apply to a given vocabulary");

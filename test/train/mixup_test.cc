@@ -155,19 +155,21 @@ constexpr const char* kSoft =
 
 // A job with that loss, and with further fields of its training data.
 JobConfig Job(const std::string& loss, const std::string& data = "") {
-  return ParseJobText(R"(
+  JobConfig job = ParseJobText(R"(
 name: "mixed" model_text: "data { name: 'image' shape: [-1, 784] } "
   "data { name: 'label' shape: [-1, 1] dtype: INT64 } data { name: 'soft_label' shape: [-1, 10] } "
   "layer { fc { input: 'image' size: 10 output: 'logits' } } "
   "layer { softmax { input: 'logits' output: 'prob' } } layer { )" +
-                          loss + R"( } layer { mean { input: 'ce' output: 'loss' } }"
+                                   loss + R"( } layer { mean { input: 'ce' output: 'loss' } }"
 train { digits { count: 150 } mixup { alpha: 0.4 } )" +
-                          data + R"( }
+                                   data + R"( }
 test { digits { count: 60 } }
 metric { var: "prob" name: "accuracy" kind: ACCURACY label: "label" }
-optimizer { sgd { learning_rate: 0.1 } } batch_size: 20 epochs: 3
+optimizer { adam { learning_rate: 0.01 } } batch_size: 20 epochs: 3
 deploy { input: "image" output: "prob" })",
-                      "job.pbtxt");
+                               "job.pbtxt");
+  job.output_dir.clear();
+  return job;
 }
 
 TEST(Mixup, TrainsOnSoftLabels) {

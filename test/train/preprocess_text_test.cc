@@ -74,9 +74,9 @@ TEST(PreprocessText, RefusesMistakes) {
   ExpectContains(ErrorIn(csv + input), "preprocess needs version");
   ExpectContains(ErrorIn("version: 1\n" + csv + input + "inputs: 3"), "p.pbtxt:4:1: ");
   ExpectContains(ErrorIn("version: 1\n" + csv + input + "inputs: 3"), "inputs");
-  ExpectContains(ErrorIn("version: 1\n" + input), "give one of csv, picture and text");
+  ExpectContains(ErrorIn("version: 1\n" + input), "give one of csv, picture, text and array");
   ExpectContains(ErrorIn("version: 1\n" + csv + "text { column: \"t\" character: \"a\" }" + input),
-                 "give one of csv, picture and text");
+                 "give one of csv, picture, text and array");
   ExpectContains(ErrorIn("version: 1\n" + csv), "no input is fed");
   ExpectContains(ErrorIn("version: 1\ncsv { cells: 1 column { name: \"\" number: 1 } }" + input),
                  "p.pbtxt:2:34: number must be below cells");
