@@ -115,8 +115,8 @@ class Parser {
       for (const FieldSpec& flag : command_->flags->fields()) known.push_back(flag.name);
     }
     const std::string near = NearestName(name, known);
-    throw UsageError(fmt::format("unknown flag --{}{}{}", PrintableLine(name),
-                                 command_ ? " of " + command_->name : "",
+    throw UsageError(fmt::format("unknown flag {}{}{}{}", name.size() == 1 ? "-" : "--",
+                                 PrintableLine(name), command_ ? " of " + command_->name : "",
                                  near.empty() ? "" : "; did you mean --" + near + "?"));
   }
 

@@ -38,6 +38,7 @@ TEST_F(Cli, WrongUsageIsTwo) {
   Expect("coracle dump a b", 2, {"takes one PROGRAM, got 2"});
   Expect("coracle dump --fromat=text a", 2, {"unknown flag --fromat", "did you mean --format?"});
   Expect("coracle dump --loss=x a", 2, {"unknown flag --loss of dump"});
+  Expect("coracle dump -o a", 2, {"unknown flag -o of dump"});
   Expect("coracle dump --block=x a", 2, {"--block takes a whole number below 2147483648, got 'x'"});
   Expect("coracle dump a --block", 2, {"--block needs a value"});
   Expect("coracle dump a --block=-5", 2, {"--block must be at least -1, got -5"});
@@ -79,7 +80,7 @@ TEST_F(Cli, EndingsThatMeanSomethingElseAreRefused) {
          {"--save_params must end in .pdiparams or .params or .safetensors or .npz, or have no "
           "ending, got 'p.csv'"});
   for (const char* name : {"m.pb", "m.pdmodel", "__model__", "m.txt", "m.pbtxt"}) {
-    Expect(fmt::format("coracle convert model.pbtxt {0} && coracle summary {0}", name), 0,
+    Expect(fmt::format("coracle convert model.pbtxt -o {0} && coracle summary {0}", name), 0,
            {"mean"});
   }
 }

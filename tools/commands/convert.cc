@@ -19,6 +19,7 @@ namespace coracle::tools {
 namespace {
 
 struct ConvertFlags {
+  std::string out = {};
   std::string compat = {};
   std::string params = {};
   int32_t opset = 17;
@@ -29,6 +30,7 @@ struct ConvertFlags {
 
 Fields<ConvertFlags> ConvertFields() {
   return Fields<ConvertFlags>("")
+      .Add("out", &ConvertFlags::out, "`FILE` of the result, instead of the argument OUT")
       .Add("compat", &ConvertFlags::compat,
            "`paddle`: removes everything that only Coracle understands, and lists it")
       .Add("params", &ConvertFlags::params,
@@ -109,7 +111,9 @@ int RunConvertTensors(const ConvertFlags& flags, const std::string& in, const st
   return 0;
 }
 
-int RunConvert(const Args& args, const ConvertFlags& flags) {
+int RunConvert(const Args& words, const ConvertFlags& flags) {
+  Args args = words;
+  if (!flags.out.empty()) args.push_back(flags.out);
   if (!args.empty() && IsCaffeText(args[0])) return ConvertCaffe(args, flags.caffe);
   RequireArgs(args, 2, 2, "IN and OUT");
   if (flags.opset < kLeastOnnxOpset || flags.opset > kLatestOnnxOpset) {
