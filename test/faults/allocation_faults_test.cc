@@ -264,9 +264,8 @@ MakeWork Loading(const std::string& path, bool onnx) {
       Scope scope;
     };
     const auto state = std::make_shared<State>();
-    const auto attempt = [state, path, onnx] {
-      state->model =
-          onnx ? ImportOnnx(path + ".onnx", state->scope) : LoadInferenceModel(path, state->scope);
+    const auto attempt = [state, file = onnx ? path + ".onnx" : path, onnx] {
+      state->model = onnx ? ImportOnnx(file, state->scope) : LoadInferenceModel(file, state->scope);
     };
     const auto result = [state] {
       std::string bytes = SerializeProgram(state->model.program);
