@@ -89,7 +89,7 @@ TEST_F(ReportCli, RefusesBadLabels) {
   Expect("coracle report iris --data=rows.csv --top=0", 2, {"--top must be at least 1"});
   Expect("coracle report iris --data=rows.csv --label=kin", 1, {"the column 'kin' is missing"});
   WriteFileAtomic(Path("rows.jsonl"), "{\"p\": 1, \"q\": 2, \"kind\": \"b\"}\n");
-  Expect("coracle report iris --data=rows.jsonl", 2, {"--label=COLUMN"});
+  Expect("coracle report iris --data=rows.jsonl", 0, {"rows.jsonl:1"});
 }
 
 // Where names of classes are numbers, a number is a name and never the place of a class.
@@ -185,9 +185,9 @@ deploy { input: "x" output: "z" } output_dir: "town"
     const size_t at = trained.rfind(" " + name + "=");
     return at == trained.npos ? NAN : std::strtod(trained.c_str() + at + name.size() + 2, nullptr);
   };
-  // The job's labels are scaled by 0.01.
+  // The job's labels are scaled by 0.01, and its metrics are in their own unit.
   const double mae = numbers.At("mae").Number(), r2 = numbers.At("r2").Number();
-  EXPECT_NEAR(mae, 100 * measured("mae"), 1e-3 * mae) << trained;
+  EXPECT_NEAR(mae, measured("mae"), 1e-3 * mae) << trained;
   EXPECT_NEAR(r2, measured("r2"), 1e-3 * std::abs(r2)) << trained;
   const JsonReader of_job = Report("coracle report town --job=job.pbtxt").At("numbers");
   EXPECT_NEAR(of_job.At("mae").Number(), mae, 1e-4 * mae);

@@ -45,8 +45,9 @@ std::string FormatConfusion(const ConfusionMatrix& confusion) {
   for (int64_t c = 0; c < confusion.classes; ++c) {
     std::string name = std::to_string(c);
     digits = std::max(digits, name.size());
-    if (!confusion.class_names.empty())
-      name += ": " + PrintableLine(confusion.class_names[static_cast<size_t>(c)]);
+    const auto index = static_cast<size_t>(c);
+    if (!confusion.class_names.empty() && confusion.class_names[index] != name)
+      name += ": " + PrintableLine(confusion.class_names[index]);
     names.push_back(name.substr(0, kNameWidth));
     width = std::max(width, names.back().size());
   }
