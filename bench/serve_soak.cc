@@ -9,6 +9,8 @@
 #include <coracle/bench/server_connection.h>
 #include <coracle/bench/timing.h>
 #include <coracle/coracle.h>
+#include <coracle/framework/base/file.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <zlib.h>
@@ -121,12 +123,15 @@ bool IsNear(const std::vector<float>& a, const std::vector<float>& b) {
 // `coracle serve` as a child process.
 class ServerProcess {
  public:
-  ServerProcess(const std::string& coracle, const std::string& directory) {
+  // Its messages go to the file `log`.
+  ServerProcess(const std::string& coracle, const std::string& directory, const std::string& log) {
     int pipes[2];
     if (::pipe(pipes) != 0) throw Error(ErrorCode::kIo, "no pipe");
     child_ = ::fork();
     if (child_ == 0) {
       ::dup2(pipes[1], STDOUT_FILENO);
+      const int messages = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+      if (messages >= 0) ::dup2(messages, STDERR_FILENO);
       ::close(pipes[0]);
       ::close(pipes[1]);
       ::execl(coracle.c_str(), "coracle", "serve", directory.c_str(), "--port=0", "--workers=2",
@@ -460,7 +465,8 @@ int Main(const Arguments& arguments) {
   fs::create_directory_symlink("../states/0", scratch.path + "/served/network");
   SaveNetwork(scratch.path + "/served/other", 5);
   std::vector<Case> cases = MakeCases(states);
-  ServerProcess server(coracle, scratch.path + "/served");
+  const std::string log = scratch.path + "/server.log";
+  ServerProcess server(coracle, scratch.path + "/served", log);
   Soak soak(server, scratch.path, std::move(cases));
   soak.Begin(arguments.Whole("connections", 8));
   const double begin = Now(), end = begin + 60 * arguments.Real("minutes", 60);
@@ -477,7 +483,11 @@ int Main(const Arguments& arguments) {
   if (code != 0)
     std::fprintf(stderr, "serve_soak: the server %s with code %d\n",
                  runs ? "ended after SIGTERM" : "ended by itself", code);
-  return code != 0 || soak.counts().wrong() > 0 || Grew(resident) ? 1 : 0;
+  if (code == 0 && soak.counts().wrong() == 0 && !Grew(resident)) return 0;
+  const std::string messages = ReadFile(log);
+  std::fprintf(stderr, "serve_soak: the server's last messages:\n%s",
+               messages.substr(messages.size() - std::min(messages.size(), size_t{4000})).c_str());
+  return 1;
 }
 
 }  // namespace

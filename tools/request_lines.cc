@@ -90,6 +90,7 @@ class Lines {
 class KindReader : public json::json_sax_t {
  public:
   bool has_rows() const { return has_rows_; }
+  bool has_neither() const { return ended_; }
 
   bool null() override { return true; }
   bool boolean(bool) override { return true; }
@@ -100,10 +101,13 @@ class KindReader : public json::json_sax_t {
   bool binary(binary_t&) override { return false; }
   bool start_object(size_t) override { return ++depth_; }
   bool key(string_t& name) override {
-    has_rows_ = depth_ == 1 && name == "rows";
+    if (depth_ == 1) has_rows_ = name == "rows";
     return depth_ > 1 || (name != "rows" && name != "inputs");  // false: it is known
   }
-  bool end_object() override { return --depth_ > 0; }
+  bool end_object() override {
+    ended_ = --depth_ == 0;
+    return !ended_;
+  }
   bool start_array(size_t) override { return ++depth_; }
   bool end_array() override { return --depth_ > 0; }
   bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override {
@@ -112,7 +116,7 @@ class KindReader : public json::json_sax_t {
 
  private:
   int depth_ = 0;
-  bool has_rows_ = false;
+  bool has_rows_ = false, ended_ = false;
 };
 
 class LineServer {
@@ -132,6 +136,10 @@ class LineServer {
   serve::Response Answer(std::string line) {
     KindReader kind;
     json::sax_parse(line, &kind);
+    if (kind.has_neither())
+      return serve::ErrorResponse(400,
+                                  "a request needs \"inputs\" or \"rows\"; for a row a line, use "
+                                  "--format=jsonl");
     serve::Request request;
     request.method = "POST";
     request.path = kind.has_rows() ? "/v1/predict/" + name_ : "/v2/models/" + name_ + "/infer";

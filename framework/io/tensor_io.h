@@ -84,7 +84,9 @@ enum class InferenceLayout {
 void SaveInferenceModel(const std::string& path, const std::vector<std::string>& feeds,
                         const std::vector<std::string>& fetches, const ProgramDesc& program,
                         const Scope& scope, InferenceLayout layout = InferenceLayout::kPdmodel);
-// `path` is a directory with __model__ (or inference.pdmodel), a .pdmodel file, or its prefix.
+// `path` is a directory with __model__ (or inference.pdmodel), a .pdmodel file, or its prefix. In a
+// program that links the convert library and has called RegisterOnnxReader and RegisterPirReader,
+// also an .onnx file, and a model of Paddle 3: inference.json, or the directory that holds it.
 InferenceModel LoadInferenceModel(const std::string& path, Scope& scope);
 
 // NumPy's .npy (format 1.0 to 3.0) and .npz files: all dtypes of Tensor (bfloat16 is written as

@@ -100,6 +100,8 @@ TEST_F(RequestLines, Refused) {
   const std::vector<json> lines = Answers("coracle predict relu.pdmodel - < in", 1);
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_NE(lines[0]["error"].get<std::string>().find("no binary outputs"), std::string::npos);
+  Expect("printf '{\"a\":1,\"c\":{\"rows\":2}}\\n' | coracle predict relu.pdmodel -", 1,
+         {"a request needs", "--format=jsonl"});
   Expect("coracle predict relu.pdmodel - --top=2 < in", 2, {"a request has its own \"top\""});
   Expect("coracle predict relu.pdmodel in --format=requests", 2, {"ROWS must be -"});
   Expect("coracle predict none.pdmodel - < in", 1, {"none.pdmodel"});
