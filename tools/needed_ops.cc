@@ -57,21 +57,28 @@ std::vector<Variable> Differentiable(ProgramDesc& program, const std::vector<std
   return variables;
 }
 
-// The program with the gradients of its results.
-ProgramDesc WithGradients(ProgramDesc program) {
+// Appends the gradients of each result that has one. Returns why there are none; "" if there are.
+std::string AppendGradients(ProgramDesc& program) {
   const std::vector<std::string> fed = FeedNames(program), fetched = FetchNames(program);
   const std::vector<std::string> feeds = fed.empty() ? InputNames(program, DefaultOps()) : fed;
   const std::vector<std::string> fetches =
       fetched.empty() ? OutputNames(program, DefaultOps()) : fetched;
   RemoveFeedsAndFetches(program);
   const std::vector<Variable> inputs = Differentiable(program, feeds);
-  std::vector<Variable> targets;
+  std::string why = "no result is a real number";
+  bool appended = false;
   for (const std::string& name : fetches) {
     const VarDesc* var = program.Root().FindVar(name);
-    if (var && IsFloating(var->dtype())) targets.push_back(Variable::Of(program.Root(), name));
+    if (!var || !IsFloating(var->dtype()) || inputs.empty()) continue;
+    try {
+      Gradients({Variable::Of(program.Root(), name)}, inputs);
+      appended = true;
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kInternal) throw;
+      why = error.message();
+    }
   }
-  if (!targets.empty() && !inputs.empty()) Gradients(targets, inputs);
-  return program;
+  return appended ? "" : why;
 }
 
 // The types of each file of ops, by its line in ops.list.
@@ -101,12 +108,12 @@ void AddNeededOps(const ProgramDesc& program, Scope scope, const std::string& so
   Types types(kAlways.begin(), kAlways.end());
   FillMissingParameters(program, scope);
   AddCompiled(program, scope, &types);
-  try {
-    AddCompiled(WithGradients(program), scope, &types);
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::kInternal) throw;
-    needed->without_gradients.push_back(fmt::format("of {}: {}", Quote(source), error.message()));
-  }
+  ProgramDesc differentiated = program;
+  const std::string why = AppendGradients(differentiated);
+  if (why.empty())
+    AddCompiled(differentiated, scope, &types);
+  else
+    needed->without_gradients.push_back(fmt::format("of {}: {}", Quote(source), why));
   needed->types.merge(types);
 }
 

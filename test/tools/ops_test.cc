@@ -93,6 +93,13 @@ TEST_F(OpsCommand, NeededOpsOfAProgram) {
   EXPECT_TRUE(std::includes(all.begin(), all.end(), needed.begin(), needed.end()));
   // As lines; of several programs; an unknown op is an error, and what has no gradient is noted.
   Expect("coracle ops --needed net.pbtxt model.pbtxt", 0, {"\nmean\n", "\nmul\n", "\ntanh\n"});
+  // The gradients of the other results count where one result, as an accuracy, has none.
+  WriteFileAtomic(Path("lenet.pbtxt"),
+                  "data { name: 'x' shape: [-1, 4] } data { name: 'l' shape: [-1, 1] dtype: INT64 }"
+                  "layer { softmax { input: 'x' output: 'p' } } "
+                  "layer { cross_entropy { input: 'p' label: 'l' output: 'ce' } } "
+                  "layer { accuracy { input: 'p' label: 'l' output: 'acc' } }");
+  Expect("coracle ops --needed lenet.pbtxt", 0, {"\ncross_entropy_grad\n", "softmax_grad\n"});
   WriteMixed();
   Expect("coracle ops --needed mixed.pb", 1, {"op type 'send' is refused"});
   Expect("coracle ops --needed", 2, {"one or more PROGRAMs with --needed"});
