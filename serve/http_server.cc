@@ -451,8 +451,8 @@ Response HttpServer::Impl::Handled(Peer& peer) {
   } catch (...) {
     response = ErrorResponse(500, "the server failed");
   }
-  // A body without a length might follow. What the client has sent before the server stops is
-  // answered.
+  // A body without a length might follow. Requests that the client sent before the stop are
+  // answered before the connection is closed.
   const bool goes_on = !stopping_ || !peer.unread.empty();
   peer.keep = parser.keep_alive() && response.status != 411 && goes_on;
   return response;

@@ -31,7 +31,7 @@ const char* NameOf(JsonElements::Kind kind) {
 
 constexpr size_t kCheck = 65'536;  // elements between two looks at the time
 
-// Of kind kInteger.
+// The value of an element whose kind is kInteger.
 double NumberOf(uint64_t word, bool is_unsigned) {
   return is_unsigned ? static_cast<double>(word) : static_cast<double>(static_cast<int64_t>(word));
 }

@@ -120,7 +120,7 @@ PictureSize SizeOfJpeg(std::string_view bytes) {
   return {};
 }
 
-// What a compressed picture says of itself; zeros for others.
+// The size in the head of a compressed picture; zeros for others.
 PictureSize SizeOf(std::string_view bytes) {
   if (bytes.starts_with("\x89PNG\r\n\x1a\n") && bytes.size() >= 24)
     return {NumberAt(bytes, 20, 4), NumberAt(bytes, 16, 4)};

@@ -10,7 +10,7 @@ namespace coracle::serve {
 
 // The time until which the client waits: at most `time_limit` seconds after the last byte of the
 // request (0: no limit), and as long as its header Request-Timeout-Ms says. Throws HttpError with
-// status 400 for a header that is no number.
+// status 400 if the header is not a number.
 Clock::time_point DeadlineOf(const Request& request, double time_limit);
 
 // Limits whose CheckTime throws kCancelled after the deadline.

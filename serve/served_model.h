@@ -57,7 +57,7 @@ class ServedModel {
   // Answers raw rows. Throws HttpError with status 400 if the preprocessing of the model is
   // not known.
   const PredictorCore& predictor() const;
-  // What the model reads as raw data: "picture", "text" or "cells"; "" if none of them.
+  // The kind of raw data that the model reads: "picture", "text" or "cells"; "" for none.
   std::string RawRows() const;
 
   // Waits for the result, until the deadline or the time limit of requests, whichever is earlier;
