@@ -386,8 +386,7 @@ class Soak {
       counts_.Add(Counts::kSlow);
     }
   }
-  // Replaces the model's files by those of the other state, and loads it; loads and unloads
-  // another.
+  // Replaces the files of the model by its other state, and loads it; reloads a second model.
   void Loader() {
     ServerConnection connection(server_.address());
     const auto ask = [&](const std::string& path) {

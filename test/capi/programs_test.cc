@@ -31,8 +31,7 @@ TEST_F(CapiPrograms, Go) {
   if (UnderSanitizer()) GTEST_SKIP() << "a program in Go does not load a sanitizer's library";
   const std::string library = fs::path(CORACLE_LIBRARY).parent_path();
   const std::string source = std::getenv("CORACLE_SOURCE_DIR");
-  // Programs include <coracle/coracle_c.h>; pkg-config does not know a library that is not
-  // installed.
+  // pkg-config knows only libraries that are installed.
   const std::string include = directory_ + "/include";
   fs::create_directories(include + "/coracle");
   fs::copy_file(source + "/coracle_c.h", include + "/coracle/coracle_c.h",
