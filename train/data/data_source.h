@@ -275,9 +275,9 @@ struct TextColumnOptions {
   bool split_punctuation = true;  // of words: each ASCII punctuation mark is a word of its own
   // Used instead of a file or the training rows when set.
   std::shared_ptr<const WordList> list = nullptr;
-  // Of byte pairs: the file of merges, the number that pads, and what the two files hold.
-  std::string merges = "";
-  int64_t padding = 0;
+  std::string merges = "";  // the file of merges, for byte pairs
+  int64_t padding = 0;      // the number that fills texts of byte pairs
+  // For Coracle's own code: what the files of byte pairs hold.
   std::shared_ptr<const BytePairs> pairs = nullptr;
 };
 

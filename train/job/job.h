@@ -107,7 +107,7 @@ struct DataConfig {
   std::optional<SplitConfig> split = {};
   std::vector<float> class_weight = {};  // if not empty: see MakeWeighted
   ClassBalance balance = ClassBalance::kNone;
-  // Of training data; see MakeMixed. Its seed is the job's, and tests only get the column.
+  // See MakeMixed. The seed is the job's, and tests only get the column.
   std::optional<MixupOptions> mixup = {};
   bool like_train = false;    // of a job text, which then gives the fields of `train`
   int64_t first = 0;          // counted in the rows that the split leaves
@@ -171,8 +171,7 @@ struct MetricConfig {
   std::string label = "";
   int64_t k = 1;                                  // for accuracy
   MetricAverage average = MetricAverage::kMacro;  // for precision, recall and F1
-  // For kMae and kRmse: what 1 is in the label's own unit. A run sets it for labels that its data
-  // scales.
+  // What 1 of kMae and kRmse is in the label's own unit. A run sets it if its labels are scaled.
   double unit = 1;
 };
 

@@ -41,7 +41,7 @@ class MetricSum {
 };
 std::unique_ptr<MetricSum> MakeMetricSum(const MetricConfig& config);
 
-// The metrics that are numbers: those of other kinds than CONFUSION.
+// Returns the metrics that are numbers, without CONFUSION.
 std::vector<MetricConfig> NumberMetrics(std::vector<MetricConfig> metrics);
 
 // Sums the loss and the metrics of a job.

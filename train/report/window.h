@@ -16,8 +16,7 @@ class StepWindow {
  public:
   // `average_loss`: the loss is the mean over the rows of the last `average_loss` steps. It is
   // recomputed each time, so that rounding errors do not accumulate. 0: the mean over the steps
-  // since Clear. Metrics always cover the steps since Clear; those that are no numbers are left
-  // out.
+  // since Clear. Metrics always cover the steps since Clear, and CONFUSION is left out.
   StepWindow(const std::string& loss, const std::vector<MetricConfig>& metrics,
              int64_t average_loss);
 
