@@ -90,7 +90,7 @@ class JpegDecoder {
                                              jpeg_.image_width, jpeg_.image_height, bytes_.size()));
   }
 
-  // What libjpeg keeps of a picture that comes in several scans: all coefficients, of 2 bytes.
+  // libjpeg keeps all coefficients, of 2 bytes, of a picture that comes in several scans.
   uint64_t CoefficientBytes() const {
     uint64_t blocks = 0;
     for (int i = 0; i < jpeg_.num_components; ++i) {

@@ -47,7 +47,7 @@ std::string KindOf(const DataConfig& data) {
   return kNames[data.source.index()];
 }
 
-// Reads the fields that the text gives over those of `train`.
+// Reads the given fields into a copy of the fields of `train`.
 void InheritSource(const JobNode& at, const DataConfig& train, DataConfig* data) {
   const std::string kind = KindOf(train), own_kind = KindOf(*data);
   if (own_kind.empty()) {

@@ -105,7 +105,7 @@ std::string Statement(const PathStep& step, const std::string& value) {
   return step.name + (value.starts_with('{') ? " " : ": ") + value;
 }
 
-// The statement that gives the last step of a path, within those of the steps before it.
+// Returns the statement of the last step of a path, inside the statements of earlier steps.
 std::string NestedStatement(std::span<const PathStep> steps, const std::string& value) {
   std::string text = Statement(steps.back(), value);
   for (size_t i = steps.size() - 1; i-- > 0;) text = steps[i].name + " { " + text + " }";
@@ -126,7 +126,7 @@ bool Parses(const SchemaPool& schema, const std::string& text) {
   return parser.ParseFromString(text, message.get());
 }
 
-// The entries of that name, or only the one that the step's index tells.
+// Returns the entries of that name, or only the entry with the index of the step.
 std::vector<const JobTextField*> Find(const std::vector<JobTextField>& entries,
                                       const PathStep& step, const std::string& field) {
   std::vector<const JobTextField*> found;

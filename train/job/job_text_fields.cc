@@ -99,7 +99,7 @@ class EntryScanner {
     }
   }
 
-  // Adjacent strings are one value. Ends behind the last of them.
+  // Adjacent strings are one value. Ends after the last string.
   void SkipScalar(bool blocks) {
     if (!AtQuote()) {
       if (At('-')) ++at_;
