@@ -324,7 +324,8 @@ Variable StaticRnn::MakeMask(const Variable& sequence) {
 Variable StaticRnn::Memory(const Variable& init, const std::string& given) {
   const EditGuard guard(net_.main(), net_.startup());
   RequireInStep("Memory");
-  NameSeenFrom(*outer_, init);
+  // A text may name the sequence whose step hides it here; the op reads the sequence.
+  NameIn(net_, init);
   const std::string name = given.empty() ? inner_->program().UniqueName("rnn.memory") : given;
   Variable memory = Local(name, init.dtype(), init.shape());
   memories_.push_back({init.name(), name, ""});

@@ -419,11 +419,13 @@ TEST_F(BuilderTest, ARefusedLayerLeavesNothing) {
 
 // A refused Step leaves nothing in the program, and another one may follow.
 TEST_F(BuilderTest, ARefusedStepCanBeMadeAgain) {
-  const Variable x = net.Data("x", {5, 3, 4}), h0 = net.Data("h0", {3, 4});
+  net.Data("x", {5, 3, 4});
+  net.Data("h0", {3, 4});
   const Variable lengths = net.Data("lengths", {3}, DType::kInt64);
   ProgramDesc other_main = main, other_startup = startup;
   const auto step = [&](Builder& to, StaticRnn& rnn, bool refuse) {
-    const Variable h = rnn.Memory(h0), next = to.Add(h, rnn.StepInput(x));
+    const Variable h = rnn.Memory(to.Var("h0"));
+    const Variable next = to.Add(h, rnn.StepInput(to.Var("x")));
     rnn.UpdateMemory(h, next);
     rnn.StepOutput(next);
     if (refuse) ThrowInvalid("mine");
@@ -434,7 +436,7 @@ TEST_F(BuilderTest, ARefusedStepCanBeMadeAgain) {
   EXPECT_EQ(ErrorOf([&] { rnn.Step([&] { step(net, rnn, false); }); }), "no error");
   ASSERT_EQ(rnn.Outputs().size(), 1u);
   Builder other(other_main, other_startup);
-  StaticRnn direct(other, {.lengths = lengths});
+  StaticRnn direct(other, {.lengths = other.Var("lengths")});
   direct.Step([&] { step(other, direct, false); });
   EXPECT_TRUE(main == other_main);
 }
