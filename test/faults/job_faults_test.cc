@@ -1,5 +1,5 @@
 // A training job whose system calls fail: it ends in an Error, or goes on without what could not be
-// written. The next run resumes it, and the end has the same bits as that of an undisturbed run.
+// written. The next run resumes it, and ends with the same bits as an undisturbed run.
 
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>

@@ -1,6 +1,6 @@
 #pragma once
 // System calls of this process that fail on purpose. The binary has its own open, write, read,
-// fsync, rename and mkdir, which the library calls instead of those of the C library.
+// fsync, rename and mkdir, which replace the C library's.
 
 #include <string>
 

@@ -135,8 +135,8 @@ std::vector<std::string> Words(const std::string& line) {
   return words;
 }
 
-// The classes, structs and enums that a header defines in its namespace, but not those of Coracle's
-// own code (namespace internal). Formatted code has such a definition at the begin of a line.
+// The classes, structs and enums that a header defines outside of namespace internal. Formatted
+// code has such a definition at the begin of a line.
 std::set<std::string> TypesOf(const fs::path& header) {
   std::set<std::string> types;
   std::ifstream in(header);

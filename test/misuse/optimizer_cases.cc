@@ -23,7 +23,7 @@ struct Trained {
   Variable loss = b.Mean(b.Fc(x, {.size = 2}));
 };
 
-// The options of a schedule, of which some must be given.
+// Options of a schedule; some of them must be given.
 template <class Options>
 void AddSchedule(Cases& cases, const char* type, LrSchedulePtr (*make)(const Options&)) {
   cases.Of(type).Fails("default", "learning-rate schedule", [make] { make(Options()); });
