@@ -17,8 +17,7 @@ namespace coracle::inline internal {
 // white space without its last character if a word follows. A piece's bytes become characters of
 // the alphabet in which the files are written (see AlphabetOf), one token for each. Then the pair
 // of neighbours whose merge comes first in the list is merged, everywhere in the piece, until no
-// pair of neighbours is in the list. Special tokens such as <|endoftext|> have no meaning in a
-// text.
+// pair of neighbours is in the list. Special tokens such as <|endoftext|> are plain text.
 class BytePairs {
  public:
   // `merges` are "LEFT RIGHT"; token i has the number i. Throws kInvalidArgument for a merge of

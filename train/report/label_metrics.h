@@ -18,9 +18,9 @@ struct LabelledScores {
                                       const MetricConfig& config);
 };
 
-// PRECISION, RECALL, F1 and CONFUSION from the counts of each class, and R2, MAE and RMSE from all
-// numbers: several ranks get the same values as one. Rows with a negative label are left out of the
-// former.
+// PRECISION, RECALL, F1 and CONFUSION come from the counts of each class, and R2, MAE and RMSE from
+// all numbers: several ranks get the same values as one. Counts leave out rows with a negative
+// label.
 std::unique_ptr<MetricSum> MakeLabelMetric(const MetricConfig& config);
 
 }  // namespace coracle::inline internal

@@ -117,8 +117,7 @@ std::vector<std::string> FedBy(const JobConfig& config, const Net& net, const st
   return fed;
 }
 
-// Whether the loss is right for soft labels: its gradient is the same mixture of the gradients for
-// each label.
+// Whether the loss is right for soft labels: its gradient is the mixture of the labels' gradients.
 bool TakesMixtures(const OpDesc& op) {
   static const std::set<std::string> soft = {"softmax_with_cross_entropy", "cross_entropy",
                                              "cross_entropy2"};
