@@ -19,8 +19,7 @@ struct LabelledScores {
 };
 
 // PRECISION, RECALL, F1 and CONFUSION come from the counts of each class, and R2, MAE and RMSE from
-// all numbers: several ranks get the same values as one. Counts leave out rows with a negative
-// label.
+// all numbers. Several ranks get the values of one. Rows with a negative label are not counted.
 std::unique_ptr<MetricSum> MakeLabelMetric(const MetricConfig& config);
 
 }  // namespace coracle::inline internal

@@ -127,8 +127,7 @@ bool TakesMixtures(const OpDesc& op) {
          (soft.count(op.type()) > 0 && op.GetAttr<bool>("soft_label", false));
 }
 
-// Requires that the loss of mixed rows reads their soft labels, and not the label of one of the two
-// rows.
+// Requires that the loss of mixed rows reads their soft labels, and not the label of one row.
 void CheckMixup(const JobConfig& config, const Programs& programs) {
   if (!config.train.mixup) return;
   const auto fail = [&](const std::string& what) {
