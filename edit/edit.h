@@ -179,7 +179,7 @@ OptimizedProgram OptimizeProgram(const ProgramDesc& program, const Scope& parame
 // of several parameters.
 bool IsPaddlePass(const std::string& pass);
 
-// QuantizeModel: post-training quantisation, as `coracle quantize` does it.
+// --- post-training quantisation, as `coracle quantize` does it ---
 
 // How the range of an activation is chosen from its values in the samples.
 enum class RangeMethod : int32_t {

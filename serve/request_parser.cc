@@ -126,8 +126,8 @@ void RequestParser::TakeBody(std::string_view* bytes) {
   line_left_ = 2;
 }
 
-// Makes the body's memory larger. The budget counts all of it, not only the bytes that have arrived,
-// and both copies while one becomes the other. A body of known length needs only its length.
+// Makes the body's memory larger. The budget counts all of it, not only the bytes that have
+// arrived, and both copies while one becomes the other. A known length is never exceeded.
 void RequestParser::MakeRoom(uint64_t bytes) {
   const uint64_t wanted = request_.body.size() + bytes;
   if (wanted <= room_) return;

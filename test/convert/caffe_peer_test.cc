@@ -171,7 +171,9 @@ class CaffePeer : public testing::Test {
       ASSERT_EQ(got.numel(), want.numel()) << outputs[i] << " " << got.ToString();
       const double difference = rows ? DifferenceOfRows(want, got) : DifferenceOf(want, got);
       EXPECT_LE(difference, kTolerance) << outputs[i];
-      if (rows) EXPECT_GT(want.numel(), 7) << "too few detections to compare";
+      if (rows) {
+        EXPECT_GT(want.numel(), 7) << "too few detections to compare";
+      }
       RecordProperty(fmt::format("{} {}", cases_, outputs[i]), fmt::format("{:.2g}", difference));
       std::printf("  %s: %s, differs by %.2g\n", outputs[i].c_str(),
                   want.shape().ToString().c_str(), difference);

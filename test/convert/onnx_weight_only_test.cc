@@ -97,7 +97,9 @@ TEST(OnnxWeightOnly, InitializersOfFourBits) {
         const ModelProto model = Layer::Dequantized(7, n, dtype, zeros).Written();
         const int type = dtype == DType::kInt8 ? TensorProto::INT4 : TensorProto::UINT4;
         EXPECT_EQ(TypeOf(model, 7 * n), type);
-        if (zeros) EXPECT_EQ(model.graph().node(0).op_type(), "DequantizeLinear");
+        if (zeros) {
+          EXPECT_EQ(model.graph().node(0).op_type(), "DequantizeLinear");
+        }
       }
     }
   }

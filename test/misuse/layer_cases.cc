@@ -265,9 +265,18 @@ void AddLayerDefs(Cases& cases) {
       .Works("defaults", [] { Require(LayerArgs().Param("p").name.empty(), "default"); });
   cases.Of("LayerDef")
       .Fails("default", "cannot be called", [] { RegisterLayer({}); })
-      .Fails("no function", "empty function", [] { RegisterLayer({.name = "mine"}); })
-      .Fails("a field without a name", "cannot be called",
-             [] { RegisterLayer({.name = "mine", .fields = {{}}}); });
+      .Fails("no function", "empty function",
+             [] {
+               LayerDef layer;
+               layer.name = "mine";
+               RegisterLayer(layer);
+             })
+      .Fails("a field without a name", "cannot be called", [] {
+        LayerDef layer;
+        layer.name = "mine";
+        layer.fields = {{}};
+        RegisterLayer(layer);
+      });
   struct Declares : LayerDeclaration {
     Declares() : LayerDeclaration("", "") {}
   };

@@ -249,7 +249,9 @@ void AddGradients(Cases& cases) {
       .Fails("without an op", "null", [] { GradientContext(DefaultOps(), {}); })
       .Fails("without a block", "null", [] {
         const OpDesc op("relu");
-        GradientContext(DefaultOps(), {.op = &op});
+        GradientContext::Request request;
+        request.op = &op;
+        GradientContext(DefaultOps(), request);
       });
 }
 

@@ -95,8 +95,11 @@ TEST(Factory, Errors) {
   EXPECT_EQ(0u, ErrorOf([] {
                   MakeOptimizer({"adam", {{"beta1", 1.5}}});
                 }).find("adam: beta1 must lie in [0, 1), got 1.5"));
-  EXPECT_NE(std::string::npos,
-            ErrorOf([] { RegisterOptimizer("adam", {}); }).find("the name 'adam' is taken"));
+  EXPECT_NE(std::string::npos, ErrorOf([] {
+                                 RegisterOptimizer("adam", [](const Setting&) {
+                                   return std::unique_ptr<Optimizer>();
+                                 });
+                               }).find("the name 'adam' is taken"));
 }
 
 // A user's optimizer: w -= rate * factor * sign(g).

@@ -176,7 +176,8 @@ TEST_F(PredictCli, RefusesWrongUse) {
   Expect("coracle predict town", 2, {"MODEL and ROWS"});
   Expect("coracle predict town town.csv --out=x.txt", 2, {".csv, .jsonl or .npz"});
   Expect("coracle predict town town.csv --top=0", 2, {"--top"});
-  Expect("coracle predict town town.csv --format=xml", 2, {"--format is csv, jsonl, text or requests"});
+  Expect("coracle predict town town.csv --format=xml", 2,
+         {"--format is csv, jsonl, text or requests"});
   Expect("coracle predict town town.csv --format=text", 2, {"does not read texts"});
   Expect("coracle predict town town.csv --columns=none", 1, {"the column 'none' is missing"});
   Expect("coracle predict town missing.csv", 1, {"cannot read 'missing.csv'"});

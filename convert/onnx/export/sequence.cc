@@ -133,8 +133,8 @@ void ExportSequenceUnpad(OpContext& op) {
   op.Out("Out", op.Rank("X") == 2 ? op.Unsqueeze(rows, {1}) : rows);
 }
 
-// The rows of X become one sequence, as long as the one of Y or as attr target_lod says. The reshape
-// fails for another number of rows.
+// The rows of X become one sequence, as long as the one of Y or as attr target_lod says. The
+// reshape fails for another number of rows.
 void ExportLodReset(OpContext& op) {
   op.Require(!op.Attr<bool>("append"), "append gives two levels of LoD");
   const Value x = op.In("X");

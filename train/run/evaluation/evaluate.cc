@@ -3,7 +3,6 @@
 #include <coracle/train/run/evaluation/evaluator.h>
 #include <coracle/train/run/evaluation/saved_evaluation.h>
 #include <coracle/train/run/label_unit.h>
-#include <coracle/train/run/predict/output_meaning.h>
 #include <coracle/train/run/saved_model.h>
 #include <fmt/format.h>
 
@@ -14,12 +13,11 @@
 namespace coracle {
 namespace {
 
-// Sums up one fetch of a saved model.
+// Sums up one fetch of a saved model. A fetch [rows, classes] of real numbers is compared with the
+// integer labels: a saved model no longer has the loss that would show that these are scores.
 class FetchSum {
  public:
-  // `scores`: the fetch holds a score for each class.
-  FetchSum(std::string name, bool scores, int label_column)
-      : name_(std::move(name)), label_(scores ? label_column : -1) {}
+  FetchSum(std::string name, int label_column) : name_(std::move(name)), label_(label_column) {}
 
   void Add(const Tensor& value, const std::vector<Tensor>& batch) {
     const int64_t rows = RowsOfBatch(batch[0]);
@@ -51,7 +49,7 @@ class Results {
       : fetches_(std::move(fetches)) {
     if (std::find(fetches_.begin(), fetches_.end(), job.loss) == fetches_.end()) {
       for (const std::string& name : fetches_)
-        sums_.emplace_back(ShownName(name, job), HoldsScores(program, name, job), label_column);
+        sums_.emplace_back(ShownName(name, job), label_column);
       return;
     }
     std::vector<MetricConfig> metrics;
