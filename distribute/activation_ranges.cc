@@ -23,13 +23,13 @@ Variable LargestOfOwnRows(const Writer& w, BlockDesc& root, const std::string& n
                           const AllReduceOptions& options) {
   const Variable largest = Max(Abs(w.Var(name)));
   const DType dtype = largest.dtype();
-  const Variable finite = w.Make("isfinite_v2", {{"X", {largest.name()}}});
+  // A nan becomes an infinity, which all ranks see. Without elements, the largest value is -inf.
   const Variable infinity = FillConstant(w, dtype, std::numeric_limits<double>::infinity());
-  const Variable counted = Where(finite, largest, infinity);
+  const Variable counted = Where(Less(largest, infinity), largest, infinity);
   if (options.share.empty()) return counted;
   const std::string gradient = LossGradients(root.program()).at(0)->Output("Out").at(0);
   DeclareShareUnlessThere(root, options.share, VarOf(root, gradient).dtype());
-  return Where(Greater(w.Var(options.share), 0.0), counted, FillConstant(w, dtype, 0));
+  return Where(Greater(w.Var(options.share), 0.0), counted, FillConstant(w, dtype, -1));
 }
 
 }  // namespace

@@ -324,7 +324,8 @@ Variable StaticRnn::MakeMask(const Variable& sequence) {
 Variable StaticRnn::Memory(const Variable& init, const std::string& given) {
   const EditGuard guard(net_.main(), net_.startup());
   RequireInStep("Memory");
-  // A text may name the sequence whose step hides it here; the op reads the sequence.
+  // In model text, `init` may have the name of a step input. The variable found here is then the
+  // step, but the op reads the outer variable of that name: the whole sequence.
   NameIn(net_, init);
   const std::string name = given.empty() ? inner_->program().UniqueName("rnn.memory") : given;
   Variable memory = Local(name, init.dtype(), init.shape());

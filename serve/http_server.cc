@@ -29,6 +29,7 @@ constexpr int kTickMs = 100;           // how often deadlines are compared with 
 constexpr double kLeaveSeconds = 0.5;  // for what a client sends after the last answer
 constexpr double kIdleToClose = 0.1;   // an idle connection makes room for another after that
 constexpr double kHeadToClose = 0.1;   // a head that is not whole, after that
+constexpr std::chrono::seconds kReadAfterStop{1};
 constexpr double kSlowHead = 0.5;      // such a head makes room before idle connections, after that
 constexpr double kSlowToClose = 1;     // a body that arrives slowly makes room after that
 constexpr double kStalledToClose = 3;  // an answer of which the client takes nothing, after that
@@ -130,6 +131,8 @@ class HttpServer::Impl {
   Listener listener_;
   const int epoll_, wake_;
   std::atomic<bool> stopping_{false};
+  // After the stop, a client that sends one request after the other is answered until then.
+  std::atomic<Clock::rep> last_read_{Clock::time_point::max().time_since_epoch().count()};
   bool listening_ = false, out_of_files_ = false;
   std::map<int, PeerPtr> peers_;  // by socket
   std::mutex mutex_;
@@ -161,6 +164,7 @@ void HttpServer::Impl::Bind() {
 }
 
 void HttpServer::Impl::Stop() {
+  last_read_ = (Clock::now() + kReadAfterStop).time_since_epoch().count();
   stopping_ = true;
   Wake();
 }
@@ -241,7 +245,7 @@ void HttpServer::Impl::Accept(int most_clients) {
     const auto peer = std::make_shared<Peer>(socket, limits, options_.memory.get());
     peer->deadline = DeadlineIn(options_.idle_seconds);
     peers_[socket] = peer;
-    Watch(EPOLL_CTL_ADD, socket, 0);
+    Watch(EPOLL_CTL_ADD, socket, EPOLLONESHOT);  // so that a reset is reported once
     Receive(peer);
   }
 }
@@ -271,6 +275,7 @@ bool HttpServer::Impl::MakeRoom() {
 
 // Refuses a request that arrives slowly. It must not wait: many such clients come at once.
 void HttpServer::Impl::Evict(const PeerPtr& peer) {
+  peer->parser->request().received = Clock::now();
   const Response response = ErrorResponse(408, "the request arrives slowly while others wait");
   peer->connection.SendNow(AnswerHead(response, false, 0) + response.body);
   peer->connection.EndSending();
@@ -279,7 +284,12 @@ void HttpServer::Impl::Evict(const PeerPtr& peer) {
     access.status = response.status;
     access.response_bytes = response.body.size();
     access.sent = true;
-    workers_->Add([this, access = std::move(access)] { log_(access); });
+    workers_->Add([this, access = std::move(access)] {
+      try {
+        log_(access);
+      } catch (const std::exception&) {  // a full disk of the log must not end the server
+      }
+    });
   }
   Close(peer);
 }
@@ -453,7 +463,8 @@ Response HttpServer::Impl::Handled(Peer& peer) {
   }
   // A body without a length might follow. Requests that the client sent before the stop are
   // answered before the connection is closed.
-  const bool goes_on = !stopping_ || !peer.unread.empty();
+  const bool late = Clock::now().time_since_epoch().count() > last_read_;
+  const bool goes_on = !stopping_ || (!peer.unread.empty() && !late);
   peer.keep = parser.keep_alive() && response.status != 411 && goes_on;
   return response;
 }

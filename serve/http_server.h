@@ -56,7 +56,7 @@ class HttpServer {
   int port() const;
   // Serves until Stop is called, by any thread, before or during Run. Then it answers the requests
   // that have begun and those that the system has received, also on connections that were not
-  // accepted yet.
+  // accepted yet, as far as `connections` has room.
   void Run();
   void Stop();
 

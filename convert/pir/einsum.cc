@@ -219,6 +219,10 @@ class EinsumWriter {
       (!Has(b.labels, label) ? left : Has(later, label) ? batch : summed) += label;
     for (char label : b.labels)
       if (!Has(a.labels, label)) right += label;
+    // Joined dims of unknown sizes would hide operands that do not fit.
+    if (std::count_if(summed.begin(), summed.end(),
+                      [&](char label) { return equation_.sizes.at(label) < 0; }) > 1)
+      Refuse(builder_, op_, "sums over several dims that are unknown");
     std::string x = InOrder(a.var, a.labels, batch + left + summed);
     std::string y = InOrder(b.var, b.labels, batch + summed + right);
     // Without labels of both, a product takes any number of dims of the first operand.

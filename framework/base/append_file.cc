@@ -39,17 +39,19 @@ AppendFile::~AppendFile() { ::close(fd_); }
 // A piece of a line or of a record would make readers stop there, so it is taken back.
 void AppendFile::Append(std::string_view bytes) {
   const off_t before = ::lseek(fd_, 0, SEEK_END);
+  bool wrote = false;
   while (!bytes.empty()) {
     const ssize_t put = ::write(fd_, bytes.data(), bytes.size());
     if (put < 0 && errno == EINTR) continue;
     if (put <= 0) {
       const int error = put < 0 ? errno : EIO;
-      if (before < 0 || ::ftruncate(fd_, before) != 0)
+      if (wrote && (before < 0 || ::ftruncate(fd_, before) != 0))
         LogMessage(MessageLevel::kWarning,
                    fmt::format("{} ends with a piece of a record", Quote(path_, 300)));
       errno = error;
       Throw("write", path_);
     }
+    wrote = true;
     bytes.remove_prefix(static_cast<size_t>(put));
   }
 }

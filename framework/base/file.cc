@@ -183,15 +183,16 @@ struct StagedFile::State {
     if (path.find('\0') != std::string::npos) ThrowErrno("write", path, EINVAL);
     target = BehindLink(path);
     const std::string parent = ParentOf(target);
+    std::string there;  // made before the file, so that no failed allocation leaves it
     const Temporary made = CreateTemporary([&](const std::string& name) {
-      const std::string there = parent + "/" + name;
+      there = parent + "/" + name;
       return noted.Create(AT_FDCWD, there,
                           [&] { return OpenFile(there, O_WRONLY | O_CREAT | O_EXCL); });
     });
     if (made.result < 0) ThrowErrno("write", path, errno);
     file = FileHandle(made.result);
     fd = file.get();
-    temporary = parent + "/" + made.name;
+    temporary = std::move(there);
   }
 };
 
@@ -236,12 +237,12 @@ void WriteDirectoryAtomic(const std::string& path,
   const std::string parent = ParentOf(target);
   MakeDirectories(parent);
   NotedTemporary noted;
+  std::string temporary;  // set before the directory is made
   const Temporary made = CreateTemporary([&](const std::string& name) {
-    const std::string temporary = parent + "/" + name;
+    temporary = parent + "/" + name;
     return noted.Create(AT_FDCWD, temporary, [&] { return ::mkdir(temporary.c_str(), 0777); });
   });
   if (made.result < 0) ThrowErrno("write directory", path, errno);
-  const std::string temporary = parent + "/" + made.name;
   std::error_code error;
   try {
     fill(temporary);
@@ -263,38 +264,46 @@ void WriteDirectoryAtomic(const std::string& path,
 
 namespace {
 
-// Moves the files of `from`, with their paths in it, to `to`.
-void MoveFiles(const std::string& from, const std::string& to) {
+// Moves one file to its place, which may be a pipe, or a link to another file system.
+void MoveFile(const std::string& fresh, const std::string& target) {
+  MakeDirectories(ParentOf(target));
+  if (IsStream(target)) return WriteFileAtomic(target, ReadFile(fresh));
+  struct stat info;
+  if (::stat(target.c_str(), &info) == 0) ::chmod(fresh.c_str(), info.st_mode & 07777);
+  if (::rename(fresh.c_str(), target.c_str()) == 0) return SyncDirectory(ParentOf(target));
+  if (errno != EXDEV) ThrowErrno("write", target, errno);
+  WriteFileAtomic(target, ReadFile(fresh));
+}
+
+// Moves the files of `from`, with their paths in it, to `to`: `last` after all others.
+void MoveFiles(const std::string& from, const std::string& to, const std::string& last) {
   std::vector<fs::path> files;
   for (const auto& entry : fs::recursive_directory_iterator(from)) {
     if (!entry.is_directory()) files.push_back(entry.path().lexically_relative(from));
   }
-  for (const fs::path& file : files) {
-    const std::string target = BehindLink((fs::path(to) / file).string());
-    const std::string fresh = (fs::path(from) / file).string();
-    MakeDirectories(ParentOf(target));
-    struct stat info;
-    if (::stat(target.c_str(), &info) == 0) ::chmod(fresh.c_str(), info.st_mode & 07777);
-    if (::rename(fresh.c_str(), target.c_str()) != 0) ThrowErrno("write", target, errno);
-  }
+  std::stable_partition(files.begin(), files.end(),
+                        [&](const fs::path& file) { return file != last; });
+  for (const fs::path& file : files)
+    MoveFile((fs::path(from) / file).string(), BehindLink((fs::path(to) / file).string()));
 }
 
 }  // namespace
 
 void WriteFilesTogether(const std::string& directory,
-                        const std::function<void(const std::string&)>& fill) {
+                        const std::function<void(const std::string&)>& fill,
+                        const std::string& last) {
   NotedTemporary noted;
+  std::string temporary;  // set before the directory is made
   const Temporary made = CreateTemporary([&](const std::string& name) {
-    const std::string temporary = directory + "/" + name;
+    temporary = directory + "/" + name;
     return noted.Create(AT_FDCWD, temporary, [&] { return ::mkdir(temporary.c_str(), 0777); });
   });
   if (made.result < 0) ThrowErrno("write directory", directory, errno);
-  const std::string temporary = directory + "/" + made.name;
   std::error_code ignored;
   try {
     fill(temporary);
     const BlockedSignals blocked;  // until the empty directory is noted
-    noted.Publish(directory, [&] { MoveFiles(temporary, directory); });
+    noted.Publish(directory, [&] { MoveFiles(temporary, directory, last); });
     noted.Note(AT_FDCWD, temporary);
   } catch (const fs::filesystem_error& e) {
     fs::remove_all(temporary, ignored);

@@ -37,8 +37,10 @@ class StagedFile {
 };
 
 // Writes files into an existing directory: `fill(temporary_directory)` writes all of them before
-// the first one takes its place. Other files of the directory stay.
+// the first one takes its place. Other files of the directory stay. The file `last`, if given,
+// takes its place after all others, so a reader that finds it finds them too.
 void WriteFilesTogether(const std::string& directory,
-                        const std::function<void(const std::string&)>& fill);
+                        const std::function<void(const std::string&)>& fill,
+                        const std::string& last = "");
 
 }  // namespace coracle::inline internal

@@ -172,7 +172,7 @@ void SaveSeparateModel(const ProgramDesc& model, const std::vector<std::string>&
     SaveSeparate(scope, names, where);
     WriteFileAtomic(where + "/__model__", SerializeProgram(model));
   };
-  FileExists(path) ? WriteFilesTogether(path, fill) : WriteDirectoryAtomic(path, fill);
+  FileExists(path) ? WriteFilesTogether(path, fill, "__model__") : WriteDirectoryAtomic(path, fill);
 }
 
 // Both files are written before the first takes its place.

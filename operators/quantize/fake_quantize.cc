@@ -110,9 +110,10 @@ struct MovingAverage {
         out_state(ctx.Output("OutState")) {}
   double operator()(const Workspace& ws, const T* x) const {
     double accum = in_accum.Get(ws), state = in_state.Get(ws);
-    const double now = test ? 0 : largest ? largest.Get(ws) : LargestOf(x, numel);
+    const double given = test ? 0 : largest ? largest.Get(ws) : LargestOf(x, numel);
+    const bool empty = largest ? given < 0 : numel == 0;
+    const double now = empty ? 0 : given;
     const double sum = rate * accum + now;
-    const bool empty = numel == 0 && !largest;
     const bool fixed = test || empty || !std::isfinite(static_cast<T>(sum));
     if (!fixed) {
       accum = sum;
@@ -217,8 +218,10 @@ void DeclareMovingAverage(OpDef& def) {
   def.Constraint("C1", "scale, accumulator, state and Largest must hold one element of X's dtype")
       .OptionalInput("InAccum", "the previous accumulator [1]; 0 if absent")
       .OptionalInput("InState", "the previous state [1]; 0 if absent")
-      .OptionalInput("Largest",
-                     "max |X| of all ranks [1]; if absent, max |X| (Paddle has no such slot)")
+      .OptionalInput(
+          "Largest",
+          "max |X| of all ranks [1], below 0 if they have no elements; if absent, max |X| "
+          "(Paddle has no such slot)")
       .OptionalOutput("OutState", "usually InState itself")
       .OptionalOutput("OutAccum", "usually InAccum itself")
       .Attr<float>("moving_rate", 0.9f, "weight of the old accumulator and state")

@@ -256,7 +256,7 @@ TEST(PirIndexedOps, Einsum) {
   ExpectEinsum({"bi", "bi"}, "bi");
   ExpectEinsum({"i", "j"}, "ij");
   ExpectEinsum({"i", "i"}, "");
-  ExpectEinsum({"bij", "bij"}, "", "bi");
+  ExpectEinsum({"bij", "bij"}, "", "b");
   ExpectEinsum({"bij"}, "ji");
   ExpectEinsum({"bij"}, "");
   ExpectEinsum({"bij"}, "jbi", "b");
@@ -273,6 +273,8 @@ TEST(PirIndexedOps, EinsumRefused) {
     ExpectRefusal(EinsumText(equation, types, ik), part);
   };
   refusal("ii->i", {{"f32", {4, 4}}}, "a diagonal");
+  const PirType open = {"f32", {-1, -1}};
+  refusal("ij,ij->", {open, open}, "sums over several dims that are unknown");
   refusal("ij,jk->im", {ij, jk}, "one that no operand has");
   refusal("ij->ik", {ij, jk}, "another number of terms");
   refusal("ij,jk,->ik", {ij, jk}, "another number of terms");

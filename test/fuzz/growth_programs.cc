@@ -147,8 +147,11 @@ ProgramDesc Outputs(size_t n) {
   return Make([n](ProgramDesc& program) {
     BlockDesc& root = program.Root();
     const auto parts = static_cast<int64_t>(n);
+    Add(root, "one", {-1, 1});
+    root.AppendOp("reduce_sum", {{"X", {"x"}}}, {{"Out", {"one"}}},
+                  {{"dim", std::vector<int32_t>{1}}, {"keep_dim", true}, {"reduce_all", false}});
     Add(root, "wide", {-1, parts});
-    root.AppendOp("expand_v2", {{"X", {"x"}}}, {{"Out", {"wide"}}},
+    root.AppendOp("expand_v2", {{"X", {"one"}}}, {{"Out", {"wide"}}},
                   {{"shape", std::vector<int32_t>{-1, static_cast<int32_t>(n)}}});
     std::vector<std::string> all;
     for (size_t i = 0; i < n; ++i) {

@@ -248,7 +248,11 @@ int PrintNeeded(const Args& args, const OpsFlags& flags) {
 }
 
 int RunOps(const Args& args, const OpsFlags& flags) {
-  if (flags.needed) return PrintNeeded(args, flags);
+  if (flags.needed) {
+    if (flags.all || flags.names || flags.markdown || !flags.out.empty())
+      throw UsageError("--needed goes with --json only");
+    return PrintNeeded(args, flags);
+  }
   RequireArgs(args, 0, 1, "at most one op or PROGRAM");
   if (flags.markdown) {
     RequireArgs(args, 0, 0, "no op with --markdown");

@@ -80,7 +80,7 @@ Fields<ServeFlags> ServeFields() {
       .Add("drain", &F::drain,
            "most `SECONDS` that requests may take after SIGTERM and --grace; then the server ends "
            "without them, with exit code 1",
-           ClosedRange(0, 86'400))
+           ClosedRange(0.1, 86'400))
       .Add("access_log", &F::access_log, "write a line of JSON to standard output for each request")
       .Add("repository_api", &F::repository_api,
            "let clients load and unload models (POST /v2/repository/models/NAME/load)")

@@ -82,7 +82,8 @@ void ChooseMetric(const SweepFlags& flags, const JobConfig& job, SweepOptions* o
     throw UsageError("--compare=best is of evaluations, and " + options->metric +
                      " is of training; give the job test data");
   options->best = flags.compare == Compared::kBest ||
-                  (flags.compare == Compared::kDefault && job.best.has_value());
+                  (flags.compare == Compared::kDefault && job.best.has_value() &&
+                   !options->metric.starts_with("train/"));
 }
 
 SweepOptions OptionsOf(const Args& args, const SweepFlags& flags, const JobConfig& job) {

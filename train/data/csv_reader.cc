@@ -144,6 +144,7 @@ void CsvReader::ReadQuoted(CsvCell* cell) {
       cell->text += c;
       lines_in_cells_ += c == '\n';
     } else if (!AtEnd() && chunk_[pos_] == '"') {
+      if (pos_ == 0) CheckSize();
       cell->text += chunk_[pos_++];
     } else {
       break;

@@ -113,10 +113,13 @@ class Mixed : public WrappedSource {
 
   void FindColumns() {
     label_ = static_cast<size_t>(source_->FindColumn("label"));
-    for (values_ = 0; values_ < columns_.size(); ++values_) {
-      const DataColumn& column = columns_[values_];
-      if (column.dtype == DType::kFloat32 && !column.sequences && column.name != "weight") return;
+    for (size_t c = 0; c < columns_.size(); ++c) {
+      const DataColumn& column = columns_[c];
+      if (column.dtype == DType::kFloat32 && !column.sequences && column.name != "weight" &&
+          column.name != "soft_label")
+        values_.push_back(c);
     }
+    if (!values_.empty()) return;
     ThrowInvalid("mixup: " + source_->Describe() +
                  " has no column of float32 numbers, of which a mixture has a meaning");
   }
@@ -150,8 +153,10 @@ class Mixed : public WrappedSource {
     const std::span<Tensor> all(other);
     source_->GetInEpoch(epoch, others, all.first(other.size() - 1));
     SetSoftLabels(rows.size(), all);
+    std::vector<size_t> mixed = values_;
+    mixed.push_back(columns_.size() - 1);
     for (size_t i = 0; i < rows.size(); ++i) {
-      for (const size_t c : {values_, columns_.size() - 1}) {
+      for (const size_t c : mixed) {
         const auto n = static_cast<size_t>(columns_[c].shape.numel());
         float* to = out[c].data<float>() + i * n;
         const float* from = other[c].data<float>() + i * n;
@@ -169,7 +174,8 @@ class Mixed : public WrappedSource {
 
   MixupOptions options_;
   std::vector<DataColumn> columns_;
-  size_t label_ = 0, values_ = 0;
+  size_t label_ = 0;
+  std::vector<size_t> values_;  // the columns of real numbers
   std::shared_ptr<const FittedOptions> fitted_;
 };
 

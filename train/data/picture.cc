@@ -234,11 +234,13 @@ class PictureMaker : public PictureRowSink {
     const auto size = static_cast<uint64_t>(form_.channels * form_.height * form_.width);
     const uint64_t bytes = head.held_bytes + lines + size;
     if (bytes > form_.most_bytes) {
-      throw Error(ErrorCode::kResourceExhausted,
-                  fmt::format("{}: {} of {} x {} pixels takes {} of memory; the limit is {}, which "
-                              "decode_mb of a job or --decode_mb of a command raises",
-                              source_, head.kind, head.width, head.height, HumanBytes(bytes),
-                              HumanBytes(form_.most_bytes)));
+      throw Error(
+          ErrorCode::kResourceExhausted,
+          fmt::format("{}: {} of {} x {} pixels takes {} of memory; the limit is {}; "
+                      "decode_mb of the job's pictures raises it, or --decode_mb of predict "
+                      "and report",
+                      source_, head.kind, head.width, head.height, HumanBytes(bytes),
+                      HumanBytes(form_.most_bytes)));
     }
     row_.resize(static_cast<size_t>(row));
     resizer_.emplace(form_.channels, head.height, head.width, form_.height, form_.width);

@@ -293,8 +293,8 @@ Fields<CsvOptions> FieldsOf(const CsvOptions&) {
       .Add("label_scale", &O::label_scale, "Multiplies real labels then",
            FieldExample{"label_kind: REAL label_scale: 0.1"})
       .Add("standardize_label", &O::standardize_label,
-           "Computes label_mean and label_scale in the same way; losses and metrics are of the "
-           "scaled labels",
+           "Computes label_mean and label_scale in the same way; the loss is of the scaled labels, "
+           "MAE and RMSE are in the label's own unit",
            FieldExample{"label_kind: REAL standardize_label: true"})
       .Add("shape", &O::shape, "Of one row of data", FieldExample{"shape: [1, 28, 28]"})
       .Nested("column", &O::columns, CsvColumnFields(), "Settings of single columns")

@@ -75,7 +75,8 @@ RowChoice RowsOf(const DataConfig& data, bool test) {
 
 // Whether tests need numbers that are computed from the training data.
 bool NeedsFit(const JobConfig& config, const DataConfig& test) {
-  if (test.balance == ClassBalance::kWeights || config.train.mixup) return true;
+  if (test.balance == ClassBalance::kWeights) return true;
+  if (config.train.mixup && config.train.mixup->classes == 0) return true;
   if (test.source.index() != config.train.source.index()) return false;
   if (const auto* pictures = std::get_if<PictureOptions>(&config.train.source))
     return pictures->standardize || (pictures->classes.empty() && pictures->list.empty());
@@ -175,6 +176,8 @@ PictureOptions WithFitted(PictureOptions pictures, const JobConfig& config,
   if (pictures.standardize && !(train && train->standardize)) ThrowNotComputed("standardize");
   pictures.standardize = false;
   if (!train) return pictures;
+  if (pictures.channels == 3 && pictures.channel_order != train->channel_order)
+    ThrowInvalid("test pictures: channel_order must be the one of the training data");
   if (pictures.classes.empty()) pictures.classes = fitted ? fitted->classes : train->classes;
   if (fitted && train->standardize && pictures.mean.empty() && pictures.scale.empty()) {
     pictures.mean = fitted->mean;

@@ -87,6 +87,7 @@ class ConfusionMetric : public MetricSum {
 
   void Add(const Tensor& value, const Tensor& label, int64_t) override {
     const LabelledScores all(value, label, config_);
+    if (all.rows == 0) return;  // the scores of no rows do not show how many classes there are
     const int64_t numbered = all.classes == 1 ? 2 : all.classes;
     Resize(numbered);
     for (int64_t r = 0; r < all.rows; ++r) {

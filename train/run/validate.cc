@@ -143,6 +143,15 @@ void CheckMixup(const JobConfig& config, const Programs& programs) {
                       "column soft_label, in a loss with soft_label: true",
                       Quote(name)));
   }
+  for (const std::string& name : programs.train.columns) {
+    const VarDesc* var = root.FindVar(name);
+    const bool mixed = !var || (var->dtype() == DType::kFloat32 && var->lod_level() == 0);
+    if (mixed || root.Uses(name).readers.empty()) continue;
+    fail(
+        fmt::format("the loss reads {}, whose rows cannot be mixed; only real numbers (float32, no "
+                    "sequences) can",
+                    Quote(name)));
+  }
   bool read = false;
   for (const std::string& name : FedBy(config, programs.train, "soft_label")) {
     if (!root.FindVar(name)) continue;

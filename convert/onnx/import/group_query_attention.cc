@@ -166,6 +166,7 @@ void Rotate(NodeContext& node, Group* g) {
                fmt::format("{} of {} elements of a head cannot be rotated", size, whole));
   Variable ids;
   if (node.HasInput(kPositions)) {
+    node.Require(node.rank(kPositions) == 2, "position_ids must be [batch, length]");
     ids = ForTokens(node, node.Cast(node.In(kPositions), DType::kInt64), g->q, "position_ids");
   } else {
     ids = node.Reshape(g->pasts, {-1, 1}) + node.Reshape(PlacesOn(node, g->q, 2), {1, -1});

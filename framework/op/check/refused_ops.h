@@ -27,7 +27,7 @@ struct RefusedAttr {
 };
 const RefusedAttr* FindRefusedAttr(std::string_view type, std::string_view attr);  // or nullptr
 
-// The types that this build leaves out (CORACLE_OPS_FROM), sorted; the text must stay. Called
+// The types that this build leaves out (CORACLE_OPS_FROM); the text must stay. Called
 // before ops are registered.
 void SetLeftOutOps(std::span<const std::string_view> types);
 bool IsLeftOutOp(std::string_view type);

@@ -57,8 +57,9 @@ class Results {
     for (const MetricConfig& metric : job.metrics) {
       const bool labelled = metric.label.empty() || program.Root().FindVar(metric.label);
       if (!program.Root().FindVar(metric.var) || !labelled) continue;
+      if (metric.kind == MetricKind::kConfusion) continue;  // coracle report shows it
       metrics.push_back(metric);
-      if (metric.kind != MetricKind::kConfusion) names_.push_back(metric.name);
+      names_.push_back(metric.name);
     }
     SetUnits(job, data, program, &metrics);
     of_job_.emplace(job.loss, metrics);

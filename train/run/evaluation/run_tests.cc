@@ -35,6 +35,10 @@ bool InFloat(const JobConfig& config, const TrainState& state) {
 bool Record(const JobConfig& config, SetResult result, PreparedJob& job, TrainState& state) {
   EvaluationRecord record = {result.set, state.result.steps, std::move(result.values)};
   for (ConfusionMatrix& confusion : result.confusions) {
+    const auto of_label = [&](const MetricConfig& metric) {
+      return metric.name == confusion.name && metric.label == LabelVar(config);
+    };
+    if (std::none_of(config.metrics.begin(), config.metrics.end(), of_label)) continue;
     std::vector<std::string> names = ClassNamesOf(config, *job.data);
     if (static_cast<int64_t>(names.size()) == confusion.classes)
       confusion.class_names = std::move(names);

@@ -13,13 +13,6 @@
 namespace coracle::inline internal {
 namespace {
 
-// The variable that the label feeds; "" if none.
-std::string LabelVar(const JobConfig& config) {
-  for (const BindConfig& bind : config.bind)
-    if (bind.column == "label") return bind.var;
-  return "label";
-}
-
 // `target` computed from the label alone, for some labels.
 std::optional<std::vector<float>> TargetsOf(const ProgramDesc& program, const std::string& label,
                                             const std::string& target, const Scope& parameters,
@@ -90,6 +83,12 @@ void UndoLabel(const JobConfig& config, const DataSource& data, OutputMeaning* m
 }
 
 }  // namespace
+
+std::string LabelVar(const JobConfig& config) {
+  for (const BindConfig& bind : config.bind)
+    if (bind.column == "label") return bind.var;
+  return "label";
+}
 
 std::vector<std::string> ClassNamesOf(const JobConfig& config, const DataSource& data) {
   std::vector<std::string> classes;

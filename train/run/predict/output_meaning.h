@@ -25,6 +25,9 @@ bool HoldsScores(const ProgramDesc& program, const std::string& var, const JobCo
 std::optional<double> UnitOfTarget(const JobConfig& config, const ProgramDesc& program,
                                    const std::string& target);
 
+// The variable that the label feeds.
+std::string LabelVar(const JobConfig& config);
+
 // The names of the classes of the job's labels; empty if they are numbers.
 std::vector<std::string> ClassNamesOf(const JobConfig& config, const DataSource& data);
 
