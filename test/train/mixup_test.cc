@@ -64,6 +64,41 @@ double ShareWith(const Batch& batch, int64_t row, int64_t other) {
   return share >= -1e-6 && share <= 1 + 1e-6 ? share : -1;
 }
 
+// One share for all columns of real numbers; weights and integers stay.
+TEST(Mixup, AllColumnsOfRealNumbers) {
+  std::vector<float> values;
+  std::vector<int64_t> labels, ids;
+  for (int64_t row = 0; row < kRows; ++row) {
+    values.push_back(static_cast<float>(row));
+    labels.push_back(row % kClasses);
+    ids.push_back(row);
+  }
+  const Tensor numbers = Tensor::Of<float>({kRows, 1}, values);
+  const DataSourcePtr source =
+      MakeMixed(MakeMemorySource({{"a", numbers, {1}},
+                                  {"b", numbers, {1}},
+                                  {"weight", numbers, {1}},
+                                  {"ids", Tensor::Of<int64_t>({kRows, 1}, ids), {1}},
+                                  {"label", Tensor::Of<int64_t>({kRows, 1}, labels), {1}}},
+                                 "rows"),
+                {.alpha = 1, .seed = 5});
+  std::vector<Tensor> out;
+  for (const DataColumn& column : source->columns()) {
+    Shape shape{kRows};
+    for (const int64_t dim : column.shape) shape.Append(dim);
+    out.emplace_back(column.dtype, shape);
+  }
+  source->GetInEpoch(1, AllRows(), out);
+  bool mixed = false;
+  for (int64_t row = 0; row < kRows; ++row) {
+    EXPECT_EQ(out[0].data<float>()[row], out[1].data<float>()[row]) << row;
+    EXPECT_EQ(out[2].data<float>()[row], static_cast<float>(row));
+    EXPECT_EQ(out[3].data<int64_t>()[row], row);
+    mixed |= out[1].data<float>()[row] != static_cast<float>(row);
+  }
+  EXPECT_TRUE(mixed);
+}
+
 TEST(Mixup, LabelsAreMixedLikeValues) {
   const DataSourcePtr source = MakeMixed(Rows(), {.alpha = 1, .seed = 5});
   EXPECT_EQ(source->columns()[2].shape, (Shape{kClasses}));

@@ -160,6 +160,11 @@ TEST(FakeQuantizeMovingAverage, TheLargestOfAllRanks) {
         .Expect("OutScale", {1}, {7.5 / 1.5})
         .Expect("OutAccum", {1}, {7.5})
         .Expect("OutState", {1}, {1.5});
+    // No rank has elements.
+    MovingAverage(type)
+        .Input("Largest", {1}, {-1})
+        .Expect("OutAccum", {1}, {3})
+        .Expect("OutState", {1}, {1});
     MovingAverage(type)
         .Attr("is_test", true)
         .Input("Largest", {1}, {6})
