@@ -222,12 +222,12 @@ std::vector<BadRequest> BadRequests() {
       {fmt::format("POST {} HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n", infer),
        {413}},
       {"GET /" + std::string(100'000, 'a') + " HTTP/1.1\r\n\r\n", {431}},
-      {"\x16\x03\x01 this is no HTTP\r\n\r\n", {400}},
+      {"\x16\x03\x01 not HTTP at all\r\n\r\n", {400}},
       {"GET /v2/models/network/infer HTTP/1.1\r\nHost: a\r\n\r\n", {405}},
   };
 }
 
-// What the clients have seen since the last report.
+// Counts the answers that clients got since the last report.
 class Counts {
  public:
   enum What { kBad, kKilled, kSlow, kLoads, kKinds };

@@ -123,7 +123,7 @@ std::string ClassesOf(const Layer& layer, NetWriter& net, const std::string& col
              {"", fmt::format("a true box of the class {}, which background_label_id of layer {} "
                               "has for the background: leave it out of the data",
                               background, Quote(layer.def.name()))});
-  // The text is no key, so the op shows it in its error.
+  // No key of this table equals the text, so the op shows the text in its error.
   stop.Text("X", net.StepOp(layer, show, "Out", "why")).Texts("keys_strings", {""});
   stop.Field("values_int64s", "[0]").Bool("has_default", false);
   const std::string none = net.StepOp(layer, stop.Field("out_dtype", "INT64"), "Out", "none_wrong");

@@ -82,13 +82,13 @@ class EquationReader {
   int ReadTerms(const std::vector<std::string>& parts) {
     const ValuePtr list = Needed(builder_, op_, 0);
     if (list->type.kind != Type::Kind::kList || list->items.empty())
-      builder_.Refuse(op_, "its operand is no list of tensors");
+      builder_.Refuse(op_, "its operand must be a list of tensors");
     if (parts.size() != list->items.size()) Refuse("has another number of terms than operands");
     int most = 0;
     for (size_t i = 0; i < parts.size(); ++i) {
       const ValuePtr& item = list->items[i];
       if (item->type.kind != Type::Kind::kTensor || !IsFloating(item->type.dtype))
-        builder_.Refuse(op_, "an operand is no tensor of floats");
+        builder_.Refuse(op_, "an operand is not a floating-point tensor");
       const int rank = item->type.shape.rank();
       equation_.terms.push_back({builder_.VarOf(op_, item), LabelsOf(parts[i], rank)});
       NoteSizes(equation_.terms.back().labels, item->type.shape);

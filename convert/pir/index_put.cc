@@ -110,7 +110,7 @@ class IndexPut {
   const std::vector<ValuePtr>& indices_;
   IndexWriter places_;
   int64_t joined_ = 1;  // the product of the dims with indices
-  Shape target_;        // of the elements that the indices name
+  Shape target_;        // shape of the indexed elements
 };
 
 }  // namespace

@@ -282,7 +282,7 @@ TEST(PirIndexedOps, EinsumRefused) {
   refusal("ij,ik->jk", {ij, jk}, "dims of 4 and 5 for one label");
   refusal("i0,0k->ik", {ij, jk}, "has the character '0'");
   refusal("...ij,jk->ik", {{"f32", {3, 4, 5}}, jk}, "leaves the dims of '...'");
-  refusal("ij,jk->ik", {{"i64", {4, 5}}, jk}, "no tensor of floats");
+  refusal("ij,jk->ik", {{"i64", {4, 5}}, jk}, "not a floating-point tensor");
   ExpectRefusal(
       EinsumText("bij,bk->bijk", {{"f32", {2, -1, -1}}, {"f32", {2, 3}}}, {"f32", {2, -1, -1, 3}}),
       "joins or parts dims that are unknown");

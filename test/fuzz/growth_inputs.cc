@@ -302,7 +302,7 @@ void AddTensors(Table& table) {
       },
       npz);
   table.Honest(
-      "npz", "deflated, so many bytes unpacked",
+      "npz", "deflated; the size is that of the unpacked bytes",
       [](size_t n) {
         return Npz({{"x", Floats(n)}}, true);
       },

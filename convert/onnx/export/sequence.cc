@@ -78,14 +78,14 @@ void ExportSequenceExpand(OpContext& op) {
   op.RequireOneSequence("Y");
   op.Require(op.Meta("X").lod_level == 0, "X is a sequence, and Out would be several");
   op.Require(op.InShape("X")[0] == 1,
-             "X must be known to have one row, that of the sequence; `coracle set-shape` declares "
+             "X must be known to have one row; `coracle set-shape` declares "
              "the shape of an input");
   const Value x = op.In("X");
   const Value dims = DimsWithRows(op, "X", x, op.DimsOf(op.In("Y"), 0, 1));
   op.Out("Out", op.Node("Expand", {x, dims}));
 }
 
-// As many numbers as `count` (an int64 vector of one element) says; a run stops if it is negative.
+// `count` numbers (an int64 vector of one element gives it). A negative count stops the run.
 Value Filled(OpContext& op, const Value& count, int64_t number) {
   return op.Node("ConstantOfShape", {count}, {{"value", Tensor::Of<int64_t>({1}, {number})}});
 }
@@ -123,7 +123,7 @@ void ExportSequencePad(OpContext& op) {
 void ExportSequenceUnpad(OpContext& op) {
   if (!op.exporter().one_sequence()) op.RequireOneSequence("X");  // which says how to export it
   op.Require(op.InShape("X")[0] == 1,
-             "X must be known to have one row, that of the sequence; `coracle set-shape` declares "
+             "X must be known to have one row; `coracle set-shape` declares "
              "the shape of an input");
   const Value length =
       op.Reshape(op.Cast(op.In("Length"), op.InType("Length"), DType::kInt64), {1});
