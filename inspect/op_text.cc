@@ -43,6 +43,10 @@ std::string RowsText(const OpSpec& def) {
     case RowRule::kUndeclared:
       return "";
     case RowRule::kEach:
+      if (def.axes == AxesAttr::kAxes && !def.elementwise)
+        return fmt::format("each by itself, unless {} names their axis", def.axes_attr);
+      if (def.axes == AxesAttr::kFrom)
+        return fmt::format("each by itself, if their axis is before {}", def.axes_attr);
       return "each by itself";
     case RowRule::kMoves:
       return "moved";
@@ -58,6 +62,11 @@ std::string RowsText(const OpSpec& def) {
       return "a running statistic";
   }
   return "";
+}
+
+std::string SoftLabelsText(const OpSpec& def) {
+  const std::string slots = Join(def.soft_label_slots, " or ");
+  return def.soft_label_attr.empty() ? slots : slots + ", if " + def.soft_label_attr;
 }
 
 namespace {

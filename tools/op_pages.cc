@@ -57,7 +57,9 @@ std::string Section(const OpSpec& def) {
     text += fmt::format("* {}: {}\n", constraint.id, Escape(constraint.text));
   text += Slots("input", def.inputs) + Slots("output", def.outputs) + Attrs(def.attrs) + "\n";
   return text + Property("gradient", GradientText(def)) + Property("LoD", LodText(def)) +
-         Property("rows", RowsText(def)) + Property("elements", DTypesText(def)) +
+         Property("rows", RowsText(def)) +
+         Property("scores of classes", Join(def.score_slots, ", ")) +
+         Property("soft labels", SoftLabelsText(def)) + Property("elements", DTypesText(def)) +
          Property("kernels", KernelsText(def)) + Property("may share memory", InplaceText(def));
 }
 

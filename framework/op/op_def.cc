@@ -223,6 +223,24 @@ OpDef& OpDef::Axes(std::string_view attr, AxesAttr kind) {
   return *this;
 }
 
+OpDef& OpDef::WorksAlong(std::string_view attr, AxesAttr kind) {
+  spec_.axes = kind;
+  spec_.axes_attr = attr;
+  return *this;
+}
+
+OpDef& OpDef::Scores(const NameList& slots) {
+  spec_.score_slots = slots;
+  return *this;
+}
+
+OpDef& OpDef::SoftLabels(const NameList& inputs, std::string_view attr) {
+  for (const std::string& name : inputs) InputNamed(name, "SoftLabels");
+  spec_.soft_label_slots = inputs;
+  spec_.soft_label_attr = attr;
+  return *this;
+}
+
 OpDef& OpDef::EachImage() {
   spec_.each_image = true;
   return *this;
@@ -375,9 +393,13 @@ OpSpec OpDef::Resolve(const std::function<const OpSpec*(const std::string&)>& fi
     constraint.text = from->text;
     if (!from->like.empty()) constraint.like = from->like;
   }
-  // The gradient op shares the forward op's tables, and mixes rows if the forward op does.
+  // The gradient op shares the forward op's tables and axes, and mixes rows if the forward op does.
   if (spec_.type.ends_with("_grad")) {
     const OpSpec* forward = find(spec_.type.substr(0, spec_.type.size() - 5));
+    if (forward && spec_.axes == AxesAttr::kNone && spec_.FindAttr(forward->axes_attr)) {
+      spec_.axes = forward->axes;
+      spec_.axes_attr = forward->axes_attr;
+    }
     if (forward && spec_.rows.tables.empty()) spec_.rows.tables = forward->rows.tables;
     if (forward && forward->rows.effect.rule == RowRule::kMixes && !spec_.rows.fn)
       spec_.rows.effect = RowRule::kMixes;

@@ -28,9 +28,9 @@ struct OpSpec;
 enum class RowRule : uint8_t {
   kUndeclared,
   // A row of an output depends on the same row of the inputs only. The shape rule shows where the
-  // output keeps the rows. Rows count as mixed if any of these holds: an attr (axis, dim, ...)
-  // names the axis of the rows; an input listed in OpDef::Tables has rows; doubling the input rows
-  // does not double the output rows.
+  // output keeps the rows. Rows count as mixed if any of these holds: the op works along their axis
+  // (OpDef::WorksAlong, OpDef::Axes); an input listed in OpDef::Tables has rows; doubling the input
+  // rows does not double the output rows.
   kEach,
   kMoves,      // elements move, and rows stay together; attrs name no axis to work along
   kMixes,      // an output may depend on several rows
@@ -249,6 +249,7 @@ using MultiplyAddsFn = std::function<double(const OpShapes&)>;
 enum class AxesAttr {
   kNone,   // no attr does
   kAxes,   // a number or a list of numbers names axes
+  kFrom,   // a number names the first of the axes; the others follow it
   kPairs,  // two numbers for each axis, in the order of the axes
 };
 
@@ -296,9 +297,12 @@ struct OpSpec {
   RowTrait rows;
   MultiplyAddsFn multiply_adds;
   std::vector<std::string> factor_slots;  // of multiply_adds
-  bool permutes = false;                  // follows a permutation of axes, with:
-  AxesAttr axes = AxesAttr::kNone;
+  bool permutes = false;                  // follows a permutation of axes
+  AxesAttr axes = AxesAttr::kNone;        // of the axes that it works along
   std::string axes_attr;
+  std::vector<std::string> score_slots;
+  std::vector<std::string> soft_label_slots;
+  std::string soft_label_attr;  // "" if labels may always be mixtures
   bool each_image = false;
   bool elementwise = false, multi_tensor = false, run_time_shape = false, shape_only = false;
   bool random = false, side_effect = false, takes_any_value = false;
@@ -331,6 +335,10 @@ struct OpSpec {
   // kernel makes. A gradient takes the LoD of its variable, or of another gradient if the op does
   // not read the variable.
   const std::string* LodSource(const OpDesc& op, std::string_view output, size_t i) const;
+  // The axes of a tensor of this rank that the op works along, by its attr.
+  std::vector<int> AxesOf(const OpDesc& op, int rank) const;
+  // Whether a label in this input may be a mixture of labels.
+  bool TakesSoftLabels(const OpDesc& op, std::string_view input) const;
   // Whether LoD passes between variables of these shapes: both must have the same number of rows.
   bool PassesLod(const OpDesc& op, const Shape& from, const Shape& to) const;
   // The file that `op` reads or writes, if any.
@@ -350,6 +358,8 @@ struct OpSpec {
   std::string Failure(std::string_view id, const std::string& got) const;
 
  private:
+  // The attr, a number or a list of numbers.
+  std::vector<int64_t> NumbersOf(const OpDesc& op, std::string_view name) const;
   Attribute Converted(const OpDesc& op, std::string_view name, const Attribute& value,
                       AttrType wanted) const;
 };
@@ -512,6 +522,15 @@ class OpDef {
   // If the axes of all inputs are permuted, the op computes the same with all outputs permuted in
   // the same way, after the numbers of axes in the attr are changed accordingly. See AxesAttr.
   OpDef& Axes(std::string_view attr = "", AxesAttr kind = AxesAttr::kAxes);
+  // The op works along the axes of its first input that the attr names, without that property. The
+  // gradient op works along the same axes.
+  OpDef& WorksAlong(std::string_view attr, AxesAttr kind = AxesAttr::kAxes);
+  // These inputs and outputs have a score for each of several classes, of which one is right:
+  // logits, probabilities or their logarithms. The larger the score, the likelier the class.
+  OpDef& Scores(const NameList& slots);
+  // The labels in each of these inputs may be mixtures of labels: the op's gradient is the same
+  // mixture of the labels' gradients. With `attr`, they may be if that bool attr is true.
+  OpDef& SoftLabels(const NameList& inputs, std::string_view attr = "");
   // Each image [i, ...] of the outputs depends only on image i of the inputs with several images.
   OpDef& EachImage();
   // For Coracle's own code: the number of multiply-adds of the op; `fn` gets the shapes and attrs

@@ -22,6 +22,28 @@ void RequireDistinct(const OpSpec& def, const Defs& defs, const char* what) {
   }
 }
 
+// Traits name slots and attrs that are declared.
+void CheckTraits(const OpSpec& def) {
+  const auto require = [&](bool declared, const char* trait, const std::string& name) {
+    if (!declared)
+      throw InternalError(fmt::format("{}: {} names the unknown {}", def.type, trait, name));
+  };
+  for (const std::string& slot : def.score_slots)
+    require(def.FindInput(slot) || def.FindOutput(slot), "Scores", slot);
+  const auto has_attr = [&](const std::string& name, std::initializer_list<AttrType> types) {
+    const AttrDef* attr = def.FindAttr(name);
+    return attr && std::find(types.begin(), types.end(), attr->type) != types.end();
+  };
+  require(def.soft_label_attr.empty() || has_attr(def.soft_label_attr, {AttrType::kBoolean}),
+          "SoftLabels", def.soft_label_attr);
+  require(def.axes == AxesAttr::kNone ||
+              has_attr(def.axes_attr,
+                       {AttrType::kInt, AttrType::kLong, AttrType::kInts, AttrType::kLongs}),
+          "WorksAlong", def.axes_attr);
+  if (def.permutes && def.axes == AxesAttr::kFrom)
+    throw InternalError(fmt::format("{}: axes that follow another cannot be permuted", def.type));
+}
+
 void CheckDeclaration(const OpSpec& def) {
   if (def.type.empty()) throw InternalError("an OpDef needs the name of an op type");
   if (def.doc.empty()) throw InternalError(fmt::format("{}: an OpDef needs a doc", def.type));
@@ -50,6 +72,7 @@ void CheckDeclaration(const OpSpec& def) {
           fmt::format("{}: Inplace({}, {}) names an unknown slot", def.type, in, out));
     }
   }
+  CheckTraits(def);
 }
 
 }  // namespace

@@ -149,6 +149,7 @@ void Register(OpRegistry& ops) {
           .Output("Out", "tensor of X's shape, with fewer channels")
           .NoLod()
           .Rows(RowRule::kEach)
+          .WorksAlong("axis")
           .Infer(InferMaxout)
           .GradientOp({"X"})
           .Reference(MaxoutReference<float>, MaxoutReference<double>));

@@ -118,6 +118,7 @@ OpDef ForwardDef(const std::string& type, const std::string& formula) {
       .ComputesIn(OpPrecision::kFloat32)
       .Rows(RowRule::kEach)
       .Axes("axis")
+      .Scores({"X", "Out"})
       .Infer(InferAxis)
       .GradientOp({"Out"});
 }

@@ -80,6 +80,7 @@ void Register(OpRegistry& ops) {
           .Output("Y", "loss [.., 1]")
           .NoGradientTo({"Label"})
           .Rows(RowRule::kEach)
+          .Scores({"X"})
           .Infer(InferBprLoss)
           .Gradient(BprLossGradient)
           .Reference(BprLoss<float>, BprLoss<double>));

@@ -179,6 +179,8 @@ void Register(OpRegistry& ops) {
           .Output("Y", "loss [.., 1], or [..] if Label has that shape")
           .NoGradientTo({"Label"})
           .Rows(RowRule::kEach)
+          .Scores({"X"})
+          .SoftLabels({"Label"}, "soft_label")
           .Infer(InferCrossEntropy)
           .GradientOp({"X", "Label"})
           .Reference(CrossEntropy<float>, CrossEntropy<double>));
@@ -213,6 +215,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("ignore_index", -100, "label without loss and gradient")
               .NoGradientTo({"Label"})
               .Rows(RowRule::kEach)
+              .Scores({"X"})
               .Infer(InferCrossEntropy2)
               .Gradient(CrossEntropy2Gradient)
               .Reference(CrossEntropy2<float>, CrossEntropy2<double>));

@@ -84,6 +84,7 @@ void Register(OpRegistry& ops) {
               .OneOf({"none", "mean", "batchmean", "sum"})
               .NoGradientTo({"Target"})
               .Rows(LossRows, "each by itself, or with a reduction their mean or sum")
+              .SoftLabels({"Target"})
               .Infer(InferKldiv)
               .Gradient(KldivGradient)
               .Reference(Kldiv<float>, Kldiv<double>));

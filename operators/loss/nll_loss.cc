@@ -167,6 +167,7 @@ void Register(OpRegistry& ops) {
           .Rows(LossRows,
                 "each by itself, or their sum, or with reduction mean a mean by Total_weight, "
                 "which must then be an output")
+          .Scores({"X"})
           .Infer(InferForward)
           .Gradient(ForwardGradient)
           .Reference(Forward<float>, Forward<double>));

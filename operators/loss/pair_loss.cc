@@ -20,6 +20,7 @@ namespace coracle::pair_loss_op {
 struct SlotRow {
   const char *name = nullptr, *doc = nullptr;
   bool label = false;  // it gets no gradient
+  bool soft = false;   // labels may be mixtures
 };
 struct AttrRow {
   const char *name, *doc;
@@ -64,7 +65,8 @@ struct BceLoss : Row {
       "cross entropy of probabilities; nan for an X outside of [0, 1]. As in Paddle its gradient "
       "is Out@GRAD (X - Label) / max(X (1 - X), 1e-12).";
   static constexpr SlotRow kFirst = {"X", "floating-point tensor of probabilities"};
-  static constexpr SlotRow kSecond = {"Label", "tensor of X's shape and dtype, in [0, 1]", true};
+  static constexpr SlotRow kSecond = {"Label", "tensor of X's shape and dtype, in [0, 1]", true,
+                                      true};
   static constexpr SlotRow kOut = {"Out", "tensor of X's shape and dtype"};
   template <class T>
   static T Value(T x, T y, T, const P<T>&, T*) {
@@ -133,7 +135,7 @@ struct LogLoss : Row {
       "element by element.";
   static constexpr SlotRow kFirst = {"Predicted", "floating-point tensor of probabilities"};
   static constexpr SlotRow kSecond = {"Labels", "0 or 1: tensor of Predicted's shape and dtype",
-                                      true};
+                                      true, true};
   static constexpr SlotRow kOut = {"Loss", "tensor of Predicted's shape and dtype"};
   static constexpr std::array<AttrRow, 1> kAttrs = {
       {{"epsilon", "keeps the logarithms finite; not negative", true, 0}}};
@@ -204,8 +206,8 @@ struct RankLoss : Row {
   static constexpr const char* kDoc =
       "With o = Left - Right: Out = log(1 + e^o) - Label o, element by element: the cross entropy "
       "of the sigmoid of the difference of two scores.";
-  static constexpr SlotRow kFirst = {"Label",
-                                     "1 where Left should be larger, else 0: [N] or [N, 1]", true};
+  static constexpr SlotRow kFirst = {
+      "Label", "1 where Left should be larger, else 0: [N] or [N, 1]", true, true};
   static constexpr SlotRow kSecond = {"Left", "floating-point tensor [N] or [N, 1]"};
   static constexpr SlotRow kThird = {"Right", "floating-point tensor [N] or [N, 1]"};
   static constexpr SlotRow kOut = {"Out", "tensor of Label's shape"};
@@ -362,6 +364,7 @@ OpDef PairDef(const RowData& row) {
   }
   for (const SlotRow& slot : row.Inputs()) {
     if (slot.label) def.NoGradientTo({slot.name});
+    if (slot.soft) def.SoftLabels({slot.name});
   }
   def.Rows(RowRule::kEach);
   def.Inplace(row.first.name, row.out.name).Infer([row](InferContext& ctx) {

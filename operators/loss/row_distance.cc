@@ -280,6 +280,7 @@ void Register(OpRegistry& ops) {
               .IntermediateOutput("sub_result", "X - Y as a matrix of N rows")
               .Output("Out", "tensor [N, 1]")
               .Rows(RowRule::kEach)
+              .SoftLabels({"X", "Y"})
               .Infer(InferSquaredL2)
               .Gradient(SquaredL2Gradient)
               .Reference(SquaredL2<float>, SquaredL2<double>));

@@ -121,6 +121,7 @@ void Register(OpRegistry& ops) {
               .NoGradientTo({"Label"})
               .Inplace("X", "Out")
               .Rows(LossRows, "each by itself; with normalize they share a count")
+              .SoftLabels({"Label"})
               .Infer(InferForward)
               .GradientOp({"X", "Label"})
               .Reference(Forward<float>, Forward<double>));

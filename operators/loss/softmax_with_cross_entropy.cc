@@ -362,6 +362,9 @@ OpDef ForwardDef() {
       .Output("Loss", "tensor of Logits' shape with size 1 along axis")
       .IntermediateOutput("Backprop", "accepted from files for other devices; zeros")
       .NoGradientTo({"Label"})
+      .WorksAlong("axis")
+      .Scores({"Logits", "Softmax"})
+      .SoftLabels({"Label"}, "soft_label")
       .Inplace("Logits", "Softmax");
 }
 
@@ -407,6 +410,9 @@ void Register(OpRegistry& ops) {
               .NoGradient("it is made from a program that already has its gradients")
               .Inplace("Logits", "Logits@GRAD")
               .Rows(RowRule::kEach)
+              .WorksAlong("axis")
+              .Scores({"Logits"})
+              .SoftLabels({"Label"}, "soft_label")
               .Infer(InferFused)
               .Reference(Fused<float>, Fused<double>)
               .Fast(FusedFast));

@@ -73,6 +73,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "tensor of X's shape and dtype")
               .Inplace("X", "Out")
               .Elementwise()
+              .SoftLabels({"X", "Y"})
               .Infer(InferForward)
               .GradientOp({"X", "Y"})
               .Reference(Forward<float>, Forward<double>));

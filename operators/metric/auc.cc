@@ -169,6 +169,7 @@ void Register(OpRegistry& ops) {
           .Attr<std::string>("curve", "ROC", "ignored; the curve is ROC")
           .Attr<int32_t>("num_thresholds", 8191, "number of buckets minus one")
           .Attr<int32_t>("slide_steps", 1, "number of batches to use; 0: all")
+          .Scores({"Predict"})
           .NoLod()
           .NotDifferentiable("counts have no derivative")
           .Inplace("StatPos", "StatPosOut")

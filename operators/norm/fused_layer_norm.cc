@@ -154,6 +154,7 @@ void AddSkip(OpRegistry& ops) {
       .Range(0, std::nullopt)
       .Attr<int32_t>("begin_norm_axis", "first dim of a row")
       .Rows(RowRule::kEach)
+      .WorksAlong("begin_norm_axis", AxesAttr::kFrom)
       .Tables({"Bias"})
       .Infer(InferSkip)
       .Expands({"elementwise_add", "layer_norm"}, ExpandSkip);
@@ -208,6 +209,7 @@ void AddFc(OpRegistry& ops) {
       .Range(0, std::nullopt)
       .Attr<int32_t>("begin_norm_axis", 1, "first dim of Out that belongs to a row")
       .Rows(RowRule::kEach)
+      .WorksAlong("begin_norm_axis", AxesAttr::kFrom)
       .Tables({"W"})
       .Infer(InferFc)
       .Expands({"fc", "elementwise_add", "layer_norm"}, ExpandFc);

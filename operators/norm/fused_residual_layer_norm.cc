@@ -337,6 +337,7 @@ void DeclareNorm(OpDef& def) {
       .Attr<float>("epsilon", 1e-5f, "added to the variance")
       .Range(0.0, std::nullopt)
       .Attr<int32_t>("begin_norm_axis", 1, "first of the dims that make up a row")
+      .WorksAlong("begin_norm_axis", AxesAttr::kFrom)
       .Attr<float>("dropout_prob", 0.0f, "probability that an element of that term becomes 0")
       .Range(0, 1)
       .Attr<std::string>("dropout_implementation", "upscale_in_train",

@@ -248,6 +248,7 @@ OpDef ForwardDef() {
       .Float32Slots({"Scale", "Bias", "Mean", "Variance"})
       .Inplace("X", "Y")
       .Rows(RowRule::kEach)
+      .WorksAlong("begin_norm_axis", AxesAttr::kFrom)
       .Tables({"Bias"})
       .Infer(InferLayerNorm)
       .Gradient(LayerNormGradient)

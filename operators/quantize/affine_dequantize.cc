@@ -104,6 +104,7 @@ void Register(OpRegistry& ops) {
                              "Out's dtype: 4 float16, 5 float32, 6 float64, 22 bfloat16; -1: "
                              "Scale's dtype")
               .Rows(RowRule::kEach)
+              .WorksAlong("axis")
               .Tables({"Scale", "ZeroPoint"})
               .Infer(InferDequantize)
               .NoGradient("the scales of integers are constants; networks are trained with "

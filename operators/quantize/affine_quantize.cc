@@ -181,6 +181,7 @@ void Register(OpRegistry& ops) {
                              "4 float16 or 22 bfloat16: the quotient is rounded to it before it is "
                              "rounded to an integer")
               .Rows(RowRule::kEach)
+              .WorksAlong("axis")
               .Tables({"Scale", "ZeroPoint"})
               .Infer(InferQuantize)
               .NotDifferentiable("rounding is piecewise constant")

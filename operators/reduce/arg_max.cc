@@ -87,9 +87,11 @@ OpDef ArgDef(const char* type, const std::string& what) {
       .NotDifferentiable("an index is an integer")
       .NoLod()
       .Rows(RowRule::kEach)
+      .WorksAlong("axis")
       .Infer(InferArg)
       .Reference<float, double, float16, bfloat16, int8_t, uint8_t, int16_t, int32_t, int64_t>(
           []<class T>(const PrepareContext& c) { return Arg<kMax, T>(c); });
+  if (kMax) def.Scores({"X"});
   return def;
 }
 

@@ -157,6 +157,7 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("axis", -1, "the dimension to sort")
               .Attr<bool>("descending", false, "the largest element first")
               .Rows(RowRule::kEach)
+              .WorksAlong("axis")
               .Infer(InferArgsort)
               .GradientOp({"Indices"})
               .Reference(Argsort<float>, Argsort<double>, Argsort<int32_t>, Argsort<int64_t>)

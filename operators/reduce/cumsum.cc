@@ -3,10 +3,12 @@
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <algorithm>
 #include <string>
 #include <type_traits>
+#include <vector>
 
 namespace coracle::cumsum_op {
 
@@ -147,6 +149,12 @@ void CumsumGradient(GradientContext& g) {
         g.Make("reshape2_grad", {{"X", {g.Input("X")}}, {"Out@GRAD", {sum.name()}}}, {}, "X@GRAD"));
 }
 
+RowEffect CumsumRows(const RowQuery& query) {
+  if (query.op.HasInput("AxisTensor") || query.spec.AttrOf<bool>(query.op, "flatten"))
+    return RowRule::kMixes;
+  return EachUnlessAlong(query, std::vector{query.spec.AttrOf<int32_t>(query.op, "axis")});
+}
+
 void Register(OpRegistry& ops) {
   ops.Add(
       OpDef("cumsum")
@@ -164,7 +172,8 @@ void Register(OpRegistry& ops) {
           .Attr<bool>("reverse", false, "sum from the end")
           .NoGradientTo({"AxisTensor"})
           .Inplace("X", "Out")
-          .Rows(RowRule::kEach)
+          .Rows(CumsumRows,
+                "each by itself; mixed if axis names theirs, with flatten, and with AxisTensor")
           .Infer(InferCumsum)
           .Gradient(CumsumGradient)
           .Reference(Cumsum<float>, Cumsum<double>, Cumsum<int32_t>, Cumsum<int64_t>));

@@ -89,6 +89,7 @@ void Register(OpRegistry& ops) {
               .Attr<bool>("reduce_all", false, "whether all dims are reduced, whatever axis says")
               .LodUnlessAxis("axis")
               .Rows(RowRule::kEach)
+              .WorksAlong("axis")
               .Infer(InferLogsumexp)
               .Gradient(LogsumexpGradient)
               .Reference(LogsumexpReference<float>, LogsumexpReference<double>));

@@ -258,6 +258,7 @@ void Register(OpRegistry& ops) {
               .IntermediateOutput("Norm", "tensor of X's shape with 1 for axis")
               .Apply(DeclareAttrs)
               .Rows(RowRule::kEach)
+              .WorksAlong("axis")
               .Infer(InferNorm)
               .Gradient(NormGradient)
               .Reference(NormReference<float>, NormReference<double>));

@@ -162,6 +162,7 @@ void Register(OpRegistry& ops) {
               .Apply(DeclareNormAttrs)
               .LodUnlessAxis("axis")
               .Rows(RowRule::kEach)
+              .WorksAlong("axis")
               .Infer(InferPNorm)
               .GradientOp({"X", "Out"})
               .Reference(PNormReference<float>, PNormReference<double>));

@@ -6,6 +6,7 @@
 #include <coracle/operators/kernels/total_order.h>
 #include <coracle/operators/rules/dims.h>
 #include <coracle/operators/rules/index.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <algorithm>
 
@@ -200,13 +201,14 @@ void DeclareSearch(OpDef& def, bool v2) {
   if (v2) {
     def.Attr<int32_t>("axis", -1, "the dimension to search")
         .Attr<bool>("largest", true, "find the largest; otherwise the smallest")
-        .Attr<bool>("sorted", true, "the result is always sorted");
+        .Attr<bool>("sorted", true, "the result is always sorted")
+        .WorksAlong("axis");
   }
 }
 
 RowEffect SearchRows(const RowQuery& query) {
   const int axis = query.spec.FindAttr("axis") ? query.spec.AttrOf<int32_t>(query.op, "axis") : -1;
-  return (axis < 0 ? axis + query.rank : axis) == query.axis ? RowRule::kMixes : RowRule::kEach;
+  return EachUnlessAlong(query, std::vector{axis});
 }
 
 void AddPair(OpRegistry& ops, bool v2) {
@@ -226,6 +228,7 @@ void AddPair(OpRegistry& ops, bool v2) {
           .Output("Indices", "int64 tensor of their indices")
           .Apply(DeclareSearch, v2)
           .Rows(SearchRows, "each by itself, unless they are searched")
+          .Scores({"X"})
           .Infer(InferTopK)
           .GradientOp({"X", "Indices"})
           .Reference(TopK<float>, TopK<double>, TopK<int32_t>, TopK<int64_t>, TopK<uint64_t>)

@@ -22,6 +22,17 @@ inline RowEffect EachSampleOfSteps(const RowQuery& query) {
   return query.axis == 1 ? RowRule::kEach : RowRule::kMixes;
 }
 
+// For ops that work along these axes of the first input with rows. Negative axes count from
+// the end.
+template <class Axes>
+RowEffect EachUnlessAlong(const RowQuery& query, const Axes& axes) {
+  for (const auto axis : axes) {
+    const bool unknown = axis < 0 && query.rank == 0;
+    if (unknown || (axis < 0 ? axis + query.rank : axis) == query.axis) return RowRule::kMixes;
+  }
+  return RowRule::kEach;
+}
+
 constexpr const char* kOfShapeRows = "equal on all machines, unless the shape has the rows";
 
 // For values that depend on the shapes of the inputs only.

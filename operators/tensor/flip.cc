@@ -3,6 +3,7 @@
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/kernels/copy.h>
+#include <coracle/operators/rules/rows.h>
 
 #include <algorithm>
 #include <limits>
@@ -159,6 +160,11 @@ void RollGradient(GradientContext& g) {
   g.Set("X", g.Make("roll", {{"X", {g.OutputGrad("Out")}}}, std::move(attrs)));
 }
 
+RowEffect FlipRows(const RowQuery& query) {
+  const auto axes = query.spec.AttrOf<Ints>(query.op, "axis");
+  return EachUnlessAlong(query, axes.empty() ? query.spec.AttrOf<Ints>(query.op, "dims") : axes);
+}
+
 void Register(OpRegistry& ops) {
   ops.Add(OpDef("flip")
               .Doc("Out = X in reverse order along each of the axes.")
@@ -167,7 +173,7 @@ void Register(OpRegistry& ops) {
               .Output("Out", "tensor of X's shape and dtype")
               .Attr<Ints>("axis", {}, "the axes to reverse")
               .Attr<Ints>("dims", {}, "the axes in old files, used if axis is empty")
-              .Rows(RowRule::kEach)
+              .Rows(FlipRows, "each by itself, unless their axis is reversed")
               .Infer(InferFlip)
               .Gradient(FlipGradient)
               .Strings()
@@ -182,6 +188,7 @@ void Register(OpRegistry& ops) {
               .Attr<Ints>("axis", "the axes to reverse")
               .Takes(VarType::kLoDTensorArray, {"X"})
               .Rows(RowRule::kEach)
+              .WorksAlong("axis")
               .Infer(InferFlip)
               .Gradient(FlipGradient)
               .Strings()

@@ -344,6 +344,7 @@ void Register(OpRegistry& ops) {
       .Output("Out", "tensor of Input's shape and dtype")
       .Inplace("Input", "Out")
       .Rows(RowRule::kEach)
+      .WorksAlong("axes")
       .Infer(InferSetValue)
       .GradientOp({"ValueTensor", "StartsTensorList", "EndsTensorList", "StepsTensorList"})
       .Reference(SetValue);

@@ -61,6 +61,44 @@ TEST(Rows, LinearInputs) {
   EXPECT_EQ(LinearWith(ops.Get("moves"), "W"), Names{});
 }
 
+TEST(Rows, AxesThatAnOpWorksAlong) {
+  OpRegistry ops;
+  using Longs = std::vector<int64_t>;
+  ops.Add(Declared("one").Attr<int32_t>("axis", -1, "an axis").WorksAlong("axis"));
+  ops.Add(Declared("some").Attr<Longs>("dims", "axes").WorksAlong("dims"));
+  ops.Add(
+      Declared("rest").Attr<int64_t>("first", 1, "an axis").WorksAlong("first", AxesAttr::kFrom));
+  ops.Add(Declared("one_grad").AttrsOf("one"));
+  ops.Add(Declared("some_grad"));
+  const auto axes = [&](const char* type, AttrList attrs = {}) {
+    return ops.Get(type).AxesOf(OpDesc(type, {}, {}, std::move(attrs)), 3);
+  };
+  using Axes = std::vector<int>;
+  EXPECT_EQ(axes("one"), Axes{2});
+  EXPECT_EQ(axes("one", {{"axis", int32_t{0}}}), Axes{0});
+  EXPECT_EQ(axes("one", {{"axis", int32_t{3}}}), Axes{});
+  EXPECT_EQ(axes("one", {{"axis", int32_t{-4}}}), Axes{});
+  EXPECT_EQ(axes("some", {{"dims", Longs{-1, 1}}}), (Axes{2, 1}));
+  EXPECT_EQ(axes("rest"), (Axes{1, 2}));
+  EXPECT_EQ(axes("rest", {{"first", int64_t{-1}}}), Axes{2});
+  // A gradient op with the attr works along the same axes.
+  EXPECT_EQ(axes("one_grad", {{"axis", int32_t{1}}}), Axes{1});
+  EXPECT_EQ(axes("some_grad"), Axes{});
+}
+
+TEST(Rows, SoftLabels) {
+  OpRegistry ops;
+  ops.Add(Declared("always").SoftLabels({"W"}));
+  ops.Add(Declared("asked").Attr<bool>("soft", false, "a switch").SoftLabels({"W"}, "soft"));
+  const auto takes = [&](const char* type, const char* slot, AttrList attrs = {}) {
+    return ops.Get(type).TakesSoftLabels(OpDesc(type, {}, {}, std::move(attrs)), slot);
+  };
+  EXPECT_TRUE(takes("always", "W"));
+  EXPECT_FALSE(takes("always", "X"));
+  EXPECT_FALSE(takes("asked", "W"));
+  EXPECT_TRUE(takes("asked", "W", {{"soft", true}}));
+}
+
 Names TypesOf(const BlockDesc& block) {
   Names types;
   block.ForEachOp([&](const OpDesc& op) { types.push_back(op.type()); });

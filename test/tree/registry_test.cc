@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <set>
 
 namespace coracle::registry_test {
 
@@ -81,6 +82,44 @@ TEST(Registry, EveryOpSaysHowRowsPass) {
   }
 }
 
+// An op with such an attr says whether it works along the axes that the attr names. The attr of
+// these ops is not about the axes of the first input.
+TEST(Registry, EveryOpWithAnAxisSaysWhetherItWorksAlongIt) {
+  const std::set<std::string> others = {"box_coder",
+                                        "fused_elemwise_activation",
+                                        "fused_elemwise_add_activation",
+                                        "fusion_seqpool_concat",
+                                        "fusion_seqpool_cvm_concat",
+                                        "quantized_add",
+                                        "quantized_mul",
+                                        "spectral_norm",
+                                        "stack"};
+  int declared = 0;
+  for (const std::string& type : DefaultOps().Types()) {
+    const OpSpec& def = DefaultOps().Get(type);
+    if (def.elementwise || def.rows.fn || def.rows.effect.rule != RowRule::kEach) continue;
+    bool has_axis = false;
+    for (const char* attr : {"axis", "axes", "dim", "dims", "begin_norm_axis"})
+      has_axis |= def.FindAttr(attr) != nullptr;
+    declared += def.axes != AxesAttr::kNone;
+    EXPECT_EQ(has_axis && def.axes == AxesAttr::kNone, others.count(type) > 0) << type;
+  }
+  EXPECT_GT(declared, 25);
+}
+
+TEST(Registry, LossesOfSoftLabelsDeclareThem) {
+  int losses = 0;
+  for (const std::string& type : DefaultOps().Types()) {
+    const OpSpec& def = DefaultOps().Get(type);
+    if (IsGradientOp(type) || !def.FindAttr("soft_label")) continue;
+    ++losses;
+    EXPECT_EQ(def.soft_label_attr, "soft_label") << type;
+    EXPECT_EQ(def.soft_label_slots, std::vector<std::string>{"Label"}) << type;
+    EXPECT_FALSE(def.score_slots.empty()) << type;
+  }
+  EXPECT_GE(losses, 3);
+}
+
 TEST(Registry, OpsExpandToOpsWithKernels) {
   int expanding = 0;
   for (const std::string& type : DefaultOps().Types()) {
@@ -109,6 +148,11 @@ TEST(Registry, DeclarationsAreComplete) {
   fails(OpDef("a").Doc("text").NoGradient("none").Input("X", "d").Input("X", "d"),
         "declared twice");
   fails(OpDef("a").Doc("text").NoGradient("none").Inplace("X", "Out"), "names an unknown slot");
+  const auto plain = [] { return OpDef("a").Doc("text").NoGradient("none").Input("X", "d"); };
+  fails(plain().Scores({"Y"}), "Scores names the unknown Y");
+  fails(plain().SoftLabels({"X"}, "soft"), "SoftLabels names the unknown soft");
+  fails(plain().Attr<float>("axis", "d").WorksAlong("axis"), "WorksAlong names the unknown axis");
+  fails(plain().Attr<int32_t>("axis", "d").Axes("axis", AxesAttr::kFrom), "cannot be permuted");
   const auto expand = [](ExpandContext&) {};
   fails(OpDef("a").Doc("text").NoGradient("none").Expands({"b"}, expand), "has the kernels");
   fails(OpDef("a").Doc("text").Expands({"b"}, expand).Fast({[](const auto&) { return Kernel(); }}),

@@ -100,6 +100,8 @@ std::string Describe(const OpSpec& def) {
   text += Slots("inputs", def.inputs) + Slots("outputs", def.outputs) + Attrs(def);
   text += Paragraph("gradient", GradientText(def)) + Paragraph("LoD", LodText(def)) +
           Paragraph("rows", RowsText(def));
+  text += Paragraph("scores of classes", Join(def.score_slots, ", ")) +
+          Paragraph("soft labels", SoftLabelsText(def));
   text += Paragraph("elements", DTypesText(def)) + Paragraph("kernels", KernelsText(def));
   return text + Paragraph("may share memory", InplaceText(def));
 }
@@ -142,6 +144,8 @@ Json JsonOf(const OpSpec& def) {
           {"has_gradient", def.HasGradient()},
           {"lod", LodText(def)},
           {"rows", RowsText(def)},
+          {"scores", def.score_slots},
+          {"soft_labels", SoftLabelsText(def)},
           {"elements", DTypesText(def)},
           {"fast", def.HasFastKernel()}};
 }
