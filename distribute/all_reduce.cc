@@ -1,16 +1,16 @@
-#include <coracle/distribute/activation_ranges.h>
 #include <coracle/distribute/all_reduce.h>
 #include <coracle/distribute/error_clips.h>
 #include <coracle/distribute/exchange_ops.h>
 #include <coracle/distribute/exchange_states.h>
 #include <coracle/distribute/gradients.h>
+#include <coracle/distribute/largest_values.h>
 #include <coracle/distribute/rank_values.h>
-#include <coracle/distribute/sequence_lengths.h>
 #include <coracle/distribute/shard_state.h>
 #include <coracle/distribute/whole_values.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/feed_fetch.h>
 #include <coracle/framework/ir/role.h>
+#include <coracle/framework/op/check/block_use.h>
 #include <coracle/operators/operators.h>
 #include <coracle/passes/freeze.h>
 #include <fmt/format.h>
@@ -19,6 +19,31 @@
 
 namespace coracle {
 namespace {
+
+// Whether the op joins what the ranks have for the same rows or parameters, as model parallel
+// programs and programs with exchanged gradients do. Copies of rank 0 (c_broadcast) and ops that
+// divide or gather rows (c_allgather) do not; their effect on rows is declared.
+bool JoinsRanks(const OpSpec& spec) {
+  if (!spec.side_effect || spec.takes_any_value) return false;
+  switch (spec.rows.effect.rule) {
+    case RowRule::kSame:
+      return !spec.FindAttr("root");
+    case RowRule::kMixes:
+      return !spec.inplace.empty();
+    case RowRule::kEach:
+      return spec.FindAttr("ring_id") != nullptr;
+    default:
+      return false;
+  }
+}
+
+// Refuses a program with ops that sum or compare values of the ranks.
+void RequireNoExchanges(const ProgramDesc& main, const OpRegistry& ops) {
+  main.ForEachOp([&](const OpDesc& op) {
+    const OpSpec* spec = ops.Find(op.type());
+    if (spec && JoinsRanks(*spec)) Refuse(op, "the program exchanges values between ranks already");
+  });
+}
 
 // --- the loss ---
 
@@ -53,7 +78,12 @@ std::vector<std::string> LossesOf(const ProgramDesc& main) {
 bool ScaleLosses(ProgramDesc& main, const PartValues& parts, const AllReduceOptions& options,
                  WholeWriter* writer, OpInserter* inserter) {
   bool known = true;
-  for (const OpDesc* op : LossGradients(main)) {
+  const std::vector<const OpDesc*> gradients = LossGradients(main);
+  if (gradients.empty()) {
+    Refuse(
+        "no op begins the gradient of a loss (a fill_constant whose op_role is Backward and Loss)");
+  }
+  for (const OpDesc* op : gradients) {
     const std::string& grad = op->Output("Out").at(0);
     const DType dtype = VarOf(main.Root(), grad).dtype();
     if (!options.share.empty()) DeclareShare(main.Root(), options.share, dtype);
@@ -111,19 +141,6 @@ void LeaveOutUncountedRows(ProgramDesc& main, const AllReduceOptions& options,
 
 // --- the rest of the step ---
 
-void AgreeOnFlags(const ProgramDesc& main, const std::set<std::string>& exchanged, int ring_id,
-                  OpInserter* inserter) {
-  for (const RankFlag& flag : FindRankFlags(main, exchanged)) {
-    const auto agree = [&](const Writer& w) {
-      ExchangeInPlace(w, flag.reduction, {flag.name}, ring_id);
-    };
-    if (flag.after)
-      inserter->After(*flag.place, kOptimize, agree);
-    else
-      inserter->Before(*flag.place, kOptimize, agree);
-  }
-}
-
 // Updates with noise: ranks draw different numbers, unless the op has a seed.
 void DrawTheSameInUpdates(ProgramDesc& main, const OpRegistry& ops) {
   const auto seed = static_cast<int32_t>(main.random_seed % INT32_MAX);
@@ -152,6 +169,17 @@ void SyncBatchNorms(ProgramDesc& main, const OpRegistry& ops) {
   });
 }
 
+// Renews the inputs and outputs of the ops that run the block, and of the ops that run those.
+void NameUsesOf(BlockDesc& block) {
+  if (!block.parent()) return;
+  block.program().ForEachOp([&](OpDesc& op) {
+    if (!Contains(op.SubBlocks(), block.idx())) return;
+    op.SetInput("Input", OuterReads(block));
+    op.SetOutput("Out", OuterWrites(block));
+  });
+  NameUsesOf(*block.parent());
+}
+
 // Once ops are inserted, the ops that run blocks with divided updates list what these use now.
 void NameUsesOfUpdates(const std::vector<ShardedUpdate>& updates) {
   std::set<BlockDesc*> blocks;
@@ -161,8 +189,7 @@ void NameUsesOfUpdates(const std::vector<ShardedUpdate>& updates) {
 
 AllReduceReport Rewrite(ProgramDesc& main, ProgramDesc& startup, const AllReduceOptions& options,
                         const OpRegistry& ops) {
-  AgreeOnLengths(main, options);
-  AgreeOnRanges(main, options);
+  AgreeOnLargest(main, options);
   AllReduceReport report;
   std::vector<ParameterGradient> summed = FindGradients(main, ops), scattered;
   std::vector<ShardedUpdate> updates;
@@ -206,7 +233,7 @@ AllReduceReport Rewrite(ProgramDesc& main, ProgramDesc& startup, const AllReduce
 AllReduceReport InsertAllReduce(ProgramDesc& main, ProgramDesc& startup,
                                 const AllReduceOptions& options) {
   const OpRegistry& ops = OpsOf(options);
-  RequireRanksToBe(options.nranks);
+  if (options.nranks < 1) Refuse(fmt::format("{} ranks; at least 1 is needed", options.nranks));
   RequireNoExchanges(main, ops);
   VerifyOrThrow(main, ops, {.infer_shapes = false});
   VerifyOrThrow(startup, ops, {.infer_shapes = false});

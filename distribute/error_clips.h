@@ -5,13 +5,14 @@
 
 namespace coracle::inline internal {
 
-// During backward, gradients of batch variables are split over the ranks. A clip by value acts on
-// each part, and so does a clip of each row. For a norm of all rows, the ranks add up their
-// squares. The gradient of a variable without rows is first summed over the ranks. A sum over
-// the rows is an exception, because each rank already has its whole gradient. If the weight of the
-// loss is only declared (`declared`), it is not known which of these a
-// variable is. Throws kInvalidArgument for a clip that would act
-// on a part of what one rank clips: in a block, of selected rows, of slices that share rows.
+// What a clip does depends on the variable whose gradient it clips:
+//   rows        a clip by value, or of each row, acts on the rank's rows; for a norm of all rows the
+//               ranks exchange their norms
+//   mean, same  the gradient is summed over the ranks, clipped, and multiplied by the rank's share
+//   sum         each rank has the whole gradient already
+// If the weight of the loss is only declared (`declared`), sums cannot be told from means. Throws
+// kInvalidArgument for a clip that would act on a part of what one rank clips: in a block, of
+// selected rows, of slices that share rows.
 void ClipAsOneRank(ProgramDesc& main, const PartValues& parts, const WholeWriter& writer,
                    const AllReduceOptions& options, bool declared, OpInserter* inserter);
 

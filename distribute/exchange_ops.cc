@@ -2,7 +2,6 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/feed_fetch.h>
 #include <coracle/framework/ir/role.h>
-#include <coracle/framework/op/check/block_use.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
@@ -30,38 +29,6 @@ bool IsConstant(const OpDesc& op) {
   return op.type() == "fill_constant" && !op.AnyInput([](const std::string&) { return true; });
 }
 
-void RequireRanksToBe(int nranks) {
-  if (nranks < 1) Refuse(fmt::format("{} ranks; at least 1 is needed", nranks));
-}
-
-namespace {
-
-// Whether the op joins what the ranks have for the same rows or parameters, as model parallel
-// programs and programs with exchanged gradients do. Copies of rank 0 (c_broadcast) and ops that
-// divide or gather rows (c_allgather) do not; their effect on rows is declared.
-bool JoinsRanks(const OpSpec& spec) {
-  if (!spec.side_effect || spec.takes_any_value) return false;
-  switch (spec.rows.effect.rule) {
-    case RowRule::kSame:
-      return !spec.FindAttr("root");
-    case RowRule::kMixes:
-      return !spec.inplace.empty();
-    case RowRule::kEach:
-      return spec.FindAttr("ring_id") != nullptr;
-    default:
-      return false;
-  }
-}
-
-}  // namespace
-
-void RequireNoExchanges(const ProgramDesc& main, const OpRegistry& ops) {
-  main.ForEachOp([&](const OpDesc& op) {
-    const OpSpec* spec = ops.Find(op.type());
-    if (spec && JoinsRanks(*spec)) Refuse(op, "the program exchanges values between ranks already");
-  });
-}
-
 const VarDesc& VarOf(const BlockDesc& block, const std::string& name) {
   if (const VarDesc* var = block.FindVarRecursive(name)) return *var;
   throw Error(ErrorCode::kNotFound,
@@ -80,11 +47,13 @@ std::vector<const OpDesc*> LossGradients(const ProgramDesc& main) {
   main.Root().ForEachOp([&](const OpDesc& op) {
     if (IsBackward(op) && HasRole(op, kLoss) && IsConstant(op)) ops.push_back(&op);
   });
-  if (ops.empty()) {
-    Refuse(
-        "no op begins the gradient of a loss (a fill_constant whose op_role is Backward and Loss)");
-  }
   return ops;
+}
+
+DType DTypeOfShare(const ProgramDesc& main) {
+  const std::vector<const OpDesc*> losses = LossGradients(main);
+  return losses.empty() ? DType::kFloat32
+                        : VarOf(main.Root(), losses[0]->Output("Out").at(0)).dtype();
 }
 
 namespace {
@@ -159,16 +128,6 @@ std::vector<std::string> BroadcastParameters(const ProgramDesc& main, const Prog
     });
   }
   return names;
-}
-
-void NameUsesOf(BlockDesc& block) {
-  if (!block.parent()) return;
-  block.program().ForEachOp([&](OpDesc& op) {
-    if (!Contains(op.SubBlocks(), block.idx())) return;
-    op.SetInput("Input", OuterReads(block));
-    op.SetOutput("Out", OuterWrites(block));
-  });
-  NameUsesOf(*block.parent());
 }
 
 void ScaleInPlace(const Writer& w, const std::string& name, const Variable& factor) {

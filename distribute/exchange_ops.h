@@ -38,12 +38,10 @@ VarDesc& DeclareDense(BlockDesc& block, const std::string& name, DType dtype, co
 // A fill_constant whose shape and value are attrs: equal on all ranks.
 bool IsConstant(const OpDesc& op);
 
-void RequireRanksToBe(int nranks);  // at least 1
-// Throws kInvalidArgument for a program with ops that sum or compare values of the ranks.
-void RequireNoExchanges(const ProgramDesc& main, const OpRegistry& ops);
-
-// The ops that begin the gradient of a loss. Throws kInvalidArgument if there are none.
+// The ops that begin the gradient of a loss.
 std::vector<const OpDesc*> LossGradients(const ProgramDesc& main);
+// The dtype of the share: the loss's; float32 in a program without gradients.
+DType DTypeOfShare(const ProgramDesc& main);
 
 // Declares the variable of the rank's share of the rows in the root block, unless it is there.
 // Throws kInvalidArgument if it has another type or is not fed.
@@ -61,9 +59,6 @@ Variable ShareOfRows(const Writer& w, BlockDesc& root, const std::string& share,
 // Returns the names.
 std::vector<std::string> BroadcastParameters(const ProgramDesc& main, const ProgramDesc& startup,
                                              int ring_id, OpInserter* inserter);
-
-// Renews the inputs and outputs of the ops that run the block, and of the ops that run those.
-void NameUsesOf(BlockDesc& block);
 
 // Multiplies the variable by the one element of `factor`, in place.
 void ScaleInPlace(const Writer& w, const std::string& name, const Variable& factor);

@@ -1,15 +1,87 @@
 #include <coracle/distribute/exchange_ops.h>
 #include <coracle/distribute/exchange_states.h>
-#include <coracle/distribute/forward_states.h>
 #include <coracle/framework/ir/edit_guard.h>
+#include <coracle/framework/ir/role.h>
 #include <coracle/operators/operators.h>
 #include <coracle/passes/freeze.h>
 #include <fmt/format.h>
+
+#include <map>
 
 namespace coracle::inline internal {
 namespace {
 
 using Names = std::vector<std::string>;
+
+// How forward ops use a persistable variable.
+struct StateUse {
+  bool written = false;          // by the rank's rows or draws
+  bool carried = false;          // a step reads the value of the step before
+  bool statistic = true;         // only updates of running statistics use it
+  const OpDesc* last = nullptr;  // the last op of the root block that writes it
+};
+
+class StateUses {
+ public:
+  StateUses(const ProgramDesc& main, const OpRegistry& ops, const PartValues& parts)
+      : ops_(ops), parts_(parts) {
+    main.Root().ForEachOp([&](const OpDesc& outer) {
+      if (IsForward(outer)) ForEachOpRunBy(outer, [&](const OpDesc& op) { Note(op, outer); });
+    });
+  }
+
+  const std::map<std::string, StateUse>& uses() const { return uses_; }
+
+ private:
+  // `outer` is the op itself, or the op of the root block that runs its block.
+  void Note(const OpDesc& op, const OpDesc& outer) {
+    const OpSpec* spec = ops_.Find(op.type());
+    if (!spec || op.HasSubBlock()) return;  // the ops of its block are noted instead
+    op.ForEachInput([&](const std::string& name) {
+      if (!IsPersistable(op, name)) return;
+      StateUse& use = uses_[name];
+      use.carried |= !use.written;
+      bool updates = false;
+      op.ForEachOutput([&](const std::string& out, const std::string& slot) {
+        updates |= out == name && RuleOf(op, *spec, slot) == RowRule::kStatistic;
+      });
+      use.statistic &= updates;
+    });
+    op.ForEachOutput([&](const std::string& name, const std::string& slot) {
+      const RowRule rule = RuleOf(op, *spec, slot);
+      if (!IsPersistable(op, name) || rule == RowRule::kSame || IsSame(name)) return;
+      StateUse& use = uses_[name];
+      // A block may not run, and some ops keep elements of their outputs.
+      use.carried |= !use.written && (&op != &outer || Contains(spec->keeps_outputs, slot));
+      use.written = true;
+      use.statistic &= rule == RowRule::kStatistic;
+      use.last = &outer;
+    });
+  }
+
+  static bool IsPersistable(const OpDesc& op, const std::string& name) {
+    const VarDesc* var = op.block()->FindVarRecursive(name);
+    return var && var->persistable();
+  }
+  // Without reads that only a loss or metric lets rewrite.
+  bool IsSame(const std::string& name) const {
+    const Part& part = parts_.Of(name);
+    return part.kind == PartKind::kSame && !part.drawn && parts_.ReadsOf(name).empty();
+  }
+  static RowRule RuleOf(const OpDesc& op, const OpSpec& spec, const std::string& slot) {
+    return RowEffectOf({op, spec, slot}).rule;
+  }
+
+  const OpRegistry& ops_;
+  const PartValues& parts_;
+  std::map<std::string, StateUse> uses_;
+};
+
+// Whether the ranks' values have a mean, and a step depends on it.
+bool HasMean(const VarDesc* var, const StateUse& use) {
+  return var && var->type() == VarType::kLoDTensor && IsFloating(var->dtype()) &&
+         var->shape().IsKnown() && use.carried;
+}
 
 // 16-bit floats are averaged as float32.
 void Average(const Writer& w, BlockDesc& root, const VarDesc& state,
@@ -91,18 +163,23 @@ void ShareStatistics(ProgramDesc& main, const std::string& share, const OpRegist
 void ExchangeStates(ProgramDesc& main, const PartValues& parts, const AllReduceOptions& options,
                     OpInserter* inserter, AllReduceReport* report) {
   const OpRegistry& ops = OpsOf(options);
-  ForwardStates found = FindForwardStates(main, ops, parts);
-  report->local = std::move(found.statistics);
-  report->own = std::move(found.own);
-  if (!found.states.empty() && !options.share.empty())
-    DeclareShareUnlessThere(main.Root(), options.share, DType::kFloat32);
+  const StateUses states(main, ops, parts);
   ShareStatistics(main, options.share, ops);
-  for (const auto& [name, last] : found.states) {
-    const VarDesc& state = VarOf(main.Root(), name);
-    if (MoveCenters(main, state, options, inserter)) continue;
-    inserter->After(*last, kForward,
-                    [&](const Writer& w) { Average(w, main.Root(), state, options); });
-    report->averaged.push_back(name);
+  for (const auto& [name, use] : states.uses()) {
+    if (!use.written) continue;
+    const VarDesc* state = main.Root().FindVar(name);
+    if (!HasMean(state, use)) {
+      report->own.push_back(name);
+    } else if (use.statistic) {
+      report->local.push_back(name);
+    } else {
+      if (!options.share.empty())
+        DeclareShareUnlessThere(main.Root(), options.share, DType::kFloat32);
+      if (MoveCenters(main, *state, options, inserter)) continue;
+      inserter->After(*use.last, kForward,
+                      [&](const Writer& w) { Average(w, main.Root(), *state, options); });
+      report->averaged.push_back(name);
+    }
   }
 }
 

@@ -16,7 +16,25 @@ const Part kSamePart = {};
 
 using Names = std::vector<std::string>;
 
+// An array whose elements may be either.
+Part EitherPart(const OpDesc& op, const Part& a, const Part& b) {
+  if (a.kind == PartKind::kSame && b.kind == PartKind::kSame) return a.drawn ? a : b;
+  if (a == b || b.kind == PartKind::kSame) return a;
+  if (a.kind == PartKind::kSame) return b;
+  if (a.kind == PartKind::kUnknown) return a;
+  if (b.kind == PartKind::kUnknown) return b;
+  if (a.kind != PartKind::kRows || b.kind != PartKind::kRows || !(a.place == b.place))
+    return UnknownPart(op, "joins elements that combine differently");
+  Part rows = a;
+  rows.ragged |= b.ragged;
+  return rows;
+}
+
 }  // namespace
+
+Part UnknownPart(const OpDesc& op, const std::string& why) {
+  return {.kind = PartKind::kUnknown, .reason = op.type() + " " + why};
+}
 
 PartValues::PartValues(const ProgramDesc& program, const OpRegistry& ops)
     : root_(program.Root()), ops_(ops) {
@@ -91,6 +109,10 @@ RowPlaceOf PartValues::Places() const {
   };
 }
 
+RowRule PartValues::RuleOf(const OpDesc& op, const OpSpec& spec, const std::string& slot) const {
+  return EffectOn(op, spec, slot, root_, Places()).rule;
+}
+
 bool PartValues::IsOpen(const std::string& name) const {
   const VarDesc* var = root_.FindVarRecursive(name);
   return var && (var->shape().rank() == 0 || !var->shape().IsKnown());
@@ -145,8 +167,7 @@ void PartValues::VisitGradientOp(const OpDesc& op) {
     const auto& readers = root_.Uses(name).readers;
     if (std::any_of(readers.begin(), readers.end(),
                     [](const OpDesc* reader) { return HasForwardRole(*reader); }))
-      values_[name] =
-          UnknownPart(op.type(), fmt::format("makes {}, a gradient of the rows", Quote(name)));
+      values_[name] = UnknownPart(op, fmt::format("makes {}, a gradient of the rows", Quote(name)));
   });
 }
 
@@ -169,7 +190,7 @@ void PartValues::Visit(const OpDesc& op) {
     // The other elements of an array stay.
     const VarDesc* var = root_.FindVarRecursive(name);
     const bool joins = var && var->type() == VarType::kLoDTensorArray;
-    values_[name] = joins ? EitherPart(op.type(), Of(name), part) : part;
+    values_[name] = joins ? EitherPart(op, Of(name), part) : part;
   }
 }
 
@@ -182,7 +203,7 @@ void PartValues::VisitBlocks(const OpDesc& op) {
     if (made.kind == PartKind::kUnknown || part.kind == PartKind::kSame) return;
     made = part.kind == PartKind::kUnknown
                ? part
-               : UnknownPart(op.type(), fmt::format("runs a block on {}", Quote(name)));
+               : UnknownPart(op, fmt::format("runs a block on {}", Quote(name)));
   };
   op.ForEachInput(note);
   Names written = OutputNames(op);
@@ -206,23 +227,22 @@ Part PartValues::AfterBlock(const OpDesc& op, const std::string& name, const Par
   if (made.kind == PartKind::kUnknown) return made;
   if (before.kind == PartKind::kUnknown || before.drawn) return before;
   if (before.kind == PartKind::kSame) return made;
-  return UnknownPart(op.type(), fmt::format("may replace {} of the rank's rows by a value that all "
-                                            "ranks have",
-                                            Quote(name)));
+  return UnknownPart(op, fmt::format("may replace {} of the rank's rows by a value that all "
+                                     "ranks have",
+                                     Quote(name)));
 }
 
 // Whether the op reads the input only to update a running statistic.
 bool PartValues::IsStatistic(const OpDesc& op, const OpSpec& spec,
                              const std::string& input_slot) const {
   return std::any_of(spec.inplace.begin(), spec.inplace.end(), [&](const auto& pair) {
-    return pair.first == input_slot &&
-           EffectOn(op, spec, pair.second, root_, Places()).rule == RowRule::kStatistic;
+    return pair.first == input_slot && RuleOf(op, spec, pair.second) == RowRule::kStatistic;
   });
 }
 
 Part PartValues::Apply(const OpDesc& op, const OpSpec& spec, const std::string& out,
                        const std::string& slot) {
-  if (EffectOn(op, spec, slot, root_, Places()).rule == RowRule::kSame) return {};
+  if (RuleOf(op, spec, slot) == RowRule::kSame) return {};
   const Part* unknown = nullptr;
   bool rows = false;
   Names numbers;
@@ -242,7 +262,7 @@ Part PartValues::Apply(const OpDesc& op, const OpSpec& spec, const std::string& 
   }
   for (const std::string& name : numbers) {
     if (!Replace(op, name, true))
-      return UnknownPart(op.type(), fmt::format("reads {} of the rank's rows", Quote(name)));
+      return UnknownPart(op, fmt::format("reads {} of the rank's rows", Quote(name)));
   }
   return OfRows(op, spec, out, slot);
 }
@@ -250,17 +270,14 @@ Part PartValues::Apply(const OpDesc& op, const OpSpec& spec, const std::string& 
 Part PartValues::OfRows(const OpDesc& op, const OpSpec& spec, const std::string& out,
                         const std::string& slot) const {
   const RowEffect effect = EffectOn(op, spec, slot, root_, Places());
-  if (effect.rule == RowRule::kMixes) return UnknownPart(op.type(), "mixes the rows of the batch");
+  if (effect.rule == RowRule::kMixes) return UnknownPart(op, "mixes the rows of the batch");
   if (effect.rule == RowRule::kUndeclared)
-    return UnknownPart(op.type(), "does not declare how rows pass (OpDef::Rows)");
+    return UnknownPart(op, "does not declare how rows pass (OpDef::Rows)");
   if (effect.rule == RowRule::kStatistic)
-    return UnknownPart(op.type(), fmt::format("makes {} of all rows together", Quote(out)));
-  const bool reduces = effect.rule == RowRule::kSum || effect.rule == RowRule::kMean;
-  if (reduces && !IsOpen(out)) return OfReduced(op, spec, out, effect);
-  if (!IsOpen(out))
-    return UnknownPart(op.type(), fmt::format("makes {} of all rows together", Quote(out)));
+    return UnknownPart(op, fmt::format("makes {} of all rows together", Quote(out)));
+  if (!IsOpen(out)) return OfReduced(op, spec, out, effect);
   const RowFlow flow = FlowOf(op, spec, out, root_, Places());
-  if (!flow.broken.empty()) return UnknownPart(op.type(), flow.broken);
+  if (!flow.broken.empty()) return UnknownPart(op, flow.broken);
   bool ragged = IsRagged(spec, out);
   op.ForEachInput([&](const std::string& name) { ragged |= Of(name).ragged; });
   return {.kind = PartKind::kRows, .place = flow.place, .ragged = ragged};
@@ -269,16 +286,18 @@ Part PartValues::OfRows(const OpDesc& op, const OpSpec& spec, const std::string&
 Part PartValues::OfReduced(const OpDesc& op, const OpSpec& spec, const std::string& out,
                            const RowEffect& effect) const {
   const bool mean = effect.rule == RowRule::kMean;
+  if (!mean && effect.rule != RowRule::kSum)
+    return UnknownPart(op, fmt::format("makes {} of all rows together", Quote(out)));
   const bool from_floats = op.AnyInput([&](const std::string& name) { return IsFloat(name); });
   // A linear op, unlike one that counts (size), adds the values that it reads.
   const bool adds_values = !spec.rows.linear.empty();
   if (!IsFloat(out) && (mean || (from_floats && adds_values)))
-    return UnknownPart(op.type(), "rounds the result of a rank's rows");
+    return UnknownPart(op, "rounds the result of a rank's rows");
   if (spec.FindOutput(effect.of))
     return {.kind = PartKind::kMean, .weight = op.Output(effect.of).at(0)};
   const std::string x = op.Input(effect.of).at(0);
   if (Of(x).kind != PartKind::kRows)
-    return UnknownPart(op.type(), fmt::format("reduces {}, which has no rows", Quote(x)));
+    return UnknownPart(op, fmt::format("reduces {}, which has no rows", Quote(x)));
   if (!mean) return {.kind = PartKind::kSum};
   return {.kind = PartKind::kMean, .weight = Of(x).ragged ? x : ""};
 }
@@ -312,7 +331,7 @@ Part PartValues::OfNumbers(const OpDesc& op, const OpSpec& spec) {
   for (const std::string& name : whole) {
     std::erase(terms, name);  // a product with itself
     if (!Replace(op, name, true))
-      return UnknownPart(op.type(), fmt::format("reads {} of the rank's rows", Quote(name)));
+      return UnknownPart(op, fmt::format("reads {} of the rank's rows", Quote(name)));
   }
   return OfTerms(op, terms);
 }
@@ -340,7 +359,7 @@ Part PartValues::OfTerms(const OpDesc& op, const Names& terms) {
     if (weighs ? kind != PartKind::kSum : kind != PartKind::kSame)
       replaced &= Replace(op, name, !weighs);
   }
-  if (!replaced) return UnknownPart(op.type(), "adds terms that combine differently");
+  if (!replaced) return UnknownPart(op, "adds terms that combine differently");
   return {.kind = weighs ? PartKind::kSum : PartKind::kSame};
 }
 

@@ -1,11 +1,13 @@
 #pragma once
 // PartValues: how each variable of a rank's program combines to the value of the whole batch, by
-// the declared traits of the forward ops. Internal to distribute/.
+// the declared traits of the forward ops. docs/distribute.md has the table of rules. Internal to
+// Coracle.
 
 #include <coracle/distribute/row_flow.h>
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
 
+#include <cstdint>
 #include <set>
 #include <string>
 #include <tuple>
@@ -13,6 +15,34 @@
 #include <vector>
 
 namespace coracle::inline internal {
+
+enum class PartKind : uint8_t {
+  kSame,     // equal on all ranks
+  kRows,     // the whole is the rows of all parts, one part after the other
+  kMean,     // the whole is the mean of the parts, by their weights
+  kSum,      // the whole is the sum of the parts
+  kUnknown,  // no rule is known
+};
+
+// The value that a rank computes from its rows.
+struct Part {
+  PartKind kind = PartKind::kSame;
+  RowPlace place = {};  // of kRows
+  // Of kRows: the number of elements is not proportional to the number of rows.
+  bool ragged = false;
+  // Of kMean: the variable whose elements count, or if it is a sum over the rows, its value. "":
+  // the rows of the batch count.
+  std::string weight = {};
+  std::string reason = {};  // of kUnknown: "slice mixes the rows of the batch"
+  // Of kSame: random ops made it, so each rank has drawn its own. It weighs like an equal value.
+  bool drawn = false;
+
+  bool IsNumber() const { return kind == PartKind::kMean || kind == PartKind::kSum; }
+  bool MeanOfRows() const { return kind == PartKind::kMean && weight.empty(); }
+  bool operator==(const Part&) const = default;
+};
+
+Part UnknownPart(const OpDesc& op, const std::string& why);
 
 // An op whose input `name` must be replaced before PartValues::Of is right about its outputs. The
 // gradient ops of the op change with it, so that gradients stay the rank's part.
@@ -54,6 +84,7 @@ class PartValues {
 
  private:
   RowPlaceOf Places() const;
+  RowRule RuleOf(const OpDesc& op, const OpSpec& spec, const std::string& slot) const;
   bool IsOpen(const std::string& name) const;
   bool IsFloat(const std::string& name) const;
   bool IsRagged(const OpSpec& spec, const std::string& out) const;

@@ -19,8 +19,9 @@ namespace {
 
 class RankFollower {
  public:
-  RankFollower(const ProgramDesc& main, const std::set<std::string>& exchanged)
-      : main_(main), exchanged_(exchanged) {}
+  RankFollower(const ProgramDesc& main, const std::set<std::string>& exchanged, int ring_id,
+               OpInserter* inserter)
+      : main_(main), exchanged_(exchanged), ring_id_(ring_id), inserter_(*inserter) {}
 
   void Visit(const OpDesc& op) {
     if (!IsUpdate(op)) return VisitModel(op);
@@ -40,8 +41,6 @@ class RankFollower {
       origin_[name] = origin;
     });
   }
-
-  std::vector<RankFlag> flags;
 
  private:
   // The values of forward and backward differ.
@@ -71,9 +70,17 @@ class RankFollower {
       main_.Block(block).ForEachOp([&](const OpDesc& inner) { Visit(inner); });
   }
 
+  // True on all ranks if it is true on all (c_allreduce_min), or on any (c_allreduce_max).
+  auto Exchange(const std::string& flag, const char* reduction) const {
+    return [this, flag, reduction](const Writer& w) {
+      ExchangeInPlace(w, reduction, {flag}, ring_id_);
+    };
+  }
+
+  // Before the op that reads it if backward writes it.
   bool AgreeBefore(const OpDesc& op, const std::string& name) {
     if (!finite_flags_.count(name)) return false;
-    flags.push_back({&op, false, name, "c_allreduce_min"});
+    inserter_.Before(op, kOptimize, Exchange(name, "c_allreduce_min"));
     origin_.erase(name);
     return true;
   }
@@ -81,12 +88,15 @@ class RankFollower {
   bool AgreeAfter(const OpDesc& op, const std::string& name, const std::string& slot) {
     const bool any_infinite = slot == "FoundInfinite";
     if (!any_infinite && !ChecksFinite(op)) return false;
-    flags.push_back({&op, true, name, any_infinite ? "c_allreduce_max" : "c_allreduce_min"});
+    inserter_.After(op, kOptimize,
+                    Exchange(name, any_infinite ? "c_allreduce_max" : "c_allreduce_min"));
     return true;
   }
 
   const ProgramDesc& main_;
   const std::set<std::string>& exchanged_;
+  const int ring_id_;
+  OpInserter& inserter_;
   std::set<std::string> checks_;                         // whether one gradient is finite
   std::set<std::string> finite_flags_;                   // of error clips
   std::unordered_map<std::string, std::string> origin_;  // why a value differs
@@ -96,11 +106,10 @@ class RankFollower {
 
 bool ChecksFinite(const OpDesc& op) { return op.type() == "isfinite"; }
 
-std::vector<RankFlag> FindRankFlags(const ProgramDesc& main,
-                                    const std::set<std::string>& exchanged) {
-  RankFollower follower(main, exchanged);
+void AgreeOnFlags(const ProgramDesc& main, const std::set<std::string>& exchanged, int ring_id,
+                  OpInserter* inserter) {
+  RankFollower follower(main, exchanged, ring_id, inserter);
   main.Root().ForEachOp([&](const OpDesc& op) { follower.Visit(op); });
-  return std::move(follower.flags);
 }
 
 }  // namespace coracle::inline internal

@@ -12,10 +12,7 @@ namespace {
 using Names = std::vector<std::string>;
 using UseCounts = std::unordered_map<std::string, int>;
 
-bool Uses(const OpDesc& op, const std::string& name) {
-  const auto is = [&](const std::string& used) { return used == name; };
-  return op.AnyInput(is) || op.AnyOutput(is);
-}
+bool Uses(const OpDesc& op, const std::string& name) { return op.Reads(name) || op.Writes(name); }
 
 // The number of ops of all blocks that use each variable. Ops that run a block only list the uses
 // of its ops.

@@ -45,6 +45,12 @@ void ReplaceRead(BlockDesc& root, const PartRead& read, const PartValues& parts,
   }
 }
 
+// A declared weight: "ROWS", "SUM", or the name of the variable whose elements count.
+Part DeclaredPart(const std::string& loss_weight) {
+  if (loss_weight == "SUM") return {.kind = PartKind::kSum};
+  return {.kind = PartKind::kMean, .weight = loss_weight == "ROWS" ? "" : loss_weight};
+}
+
 }  // namespace
 
 // --- formulas ---
@@ -146,9 +152,8 @@ Part WholeWriter::Settle(const std::string& name) {
   for (const PartRead& read : reads) {
     const auto kept = kept_.find(read);
     if (kept == kept_.end() || part.kind == PartKind::kUnknown) continue;
-    part =
-        UnknownPart(read.op->type(), fmt::format("reads {} of the rank's rows, as it does for {}",
-                                                 Quote(read.name), Quote(kept->second)));
+    part = UnknownPart(*read.op, fmt::format("reads {} of the rank's rows, as it does for {}",
+                                             Quote(read.name), Quote(kept->second)));
   }
   for (const PartRead& read : reads) {
     if (rewritten_.count(read)) continue;

@@ -333,6 +333,45 @@ TEST(RowsOfOps, AttentionMixesQueries) {
   EXPECT_EQ(kind("BSHD", 1), PartKind::kUnknown);
 }
 
+// An axis that only a run knows may be that of the rows.
+TEST(RowsOfOps, SumsAlongAxes) {
+  const auto kind = [](AttrList attrs, bool axis_tensor = false) {
+    ProgramDesc program;
+    BlockDesc& root = program.Root();
+    root.Var("x").SetMeta({VarType::kLoDTensor, DType::kFloat32, {-1, 3}, 0});
+    root.Var("axis").SetMeta({VarType::kLoDTensor, DType::kInt32, {1}, 0});
+    root.Var("axis").SetPersistable(true);
+    SlotList inputs = {{"X", {"x"}}};
+    if (axis_tensor) inputs.push_back({"AxisTensor", {"axis"}});
+    const Writer writer(root, DefaultOps());
+    const Variable out = writer.Make("cumsum", inputs, std::move(attrs));
+    return PartValues(program, DefaultOps()).Of(out.name()).kind;
+  };
+  EXPECT_EQ(kind({{"axis", int32_t{1}}}), PartKind::kRows);
+  EXPECT_EQ(kind({{"axis", int32_t{-1}}}), PartKind::kRows);
+  EXPECT_EQ(kind({{"axis", int32_t{0}}}), PartKind::kUnknown);
+  EXPECT_EQ(kind({{"axis", int32_t{-2}}}), PartKind::kUnknown);
+  EXPECT_EQ(kind({{"flatten", true}}), PartKind::kUnknown);
+  EXPECT_EQ(kind({}, true), PartKind::kUnknown);
+}
+
+// Old files call the axes dims.
+TEST(RowsOfOps, FlippedAxes) {
+  using Axes = std::vector<int32_t>;
+  EXPECT_EQ(KindWith("flip", {-1, 3}, {{"axis", Axes{1}}}), PartKind::kRows);
+  EXPECT_EQ(KindWith("flip", {-1, 3}, {{"dims", Axes{-1}}}), PartKind::kRows);
+  EXPECT_EQ(KindWith("flip", {-1, 3}, {{"axis", Axes{1, 0}}}), PartKind::kUnknown);
+  EXPECT_EQ(KindWith("flip", {-1, 3}, {{"dims", Axes{0}}}), PartKind::kUnknown);
+}
+
+// Rows on an axis that a norm takes for its own rows.
+TEST(RowsOfOps, NormsOfLaterAxes) {
+  const AttrList from_1 = {{"begin_norm_axis", int32_t{1}}};
+  EXPECT_EQ(KindWith("layer_norm", {-1, 3, 4}, from_1), PartKind::kRows);
+  EXPECT_EQ(KindWith("layer_norm", {3, -1, 4}, from_1), PartKind::kUnknown);
+  EXPECT_EQ(KindWith("layer_norm", {3, -1, 4}, {{"begin_norm_axis", int32_t{2}}}), PartKind::kRows);
+}
+
 TEST(RowsOfOps, RnnTakesSamplesFromAxis1) {
   const OpSpec& rnn = DefaultOps().Get("rnn");
   for (const int axis : {0, 1}) {

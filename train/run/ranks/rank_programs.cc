@@ -1,5 +1,5 @@
 #include <coracle/distribute/exchange_states.h>
-#include <coracle/distribute/sequence_lengths.h>
+#include <coracle/distribute/largest_values.h>
 #include <coracle/distribute/whole_values.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
@@ -129,7 +129,7 @@ RankPrograms MakeRankPrograms(const JobConfig& config, const Programs& programs,
   std::vector<std::string> unknown;
   for (Net& net : own.tests) {
     options.wanted = WantedWhole(config, net);
-    AgreeOnLengths(net.program, options);
+    AgreeOnLargest(net.program, options);
     FetchWhole(config, InsertWholeValues(net.program, {config.loss}, options, &unknown), &net);
     // A test that changes states must change them like one rank does. Warnings cover the states
     // of training.
