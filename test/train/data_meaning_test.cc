@@ -3,6 +3,7 @@
 
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/layers/layer.h>
 #include <coracle/proto/caffe.pb.h>
 #include <coracle/test/lmdb_file.h>
 #include <coracle/test/train/picture_files.h>
@@ -11,6 +12,7 @@
 #include <coracle/train/job/preprocess.h>
 #include <coracle/train/log/format.h>
 #include <coracle/train/log/log_records.h>
+#include <coracle/train/run/predict/output_meaning.h>
 #include <coracle/train/run/predict/row_source.h>
 #include <coracle/train/run/saved_model.h>
 #include <coracle/train/run/trainer.h>
@@ -407,6 +409,53 @@ layer { mean { input: "ce" output: "loss" } }
       }
     }
   }
+}
+
+// --- scores ---
+
+// Whether z [-1, 3] of a model that ends with these layers holds scores.
+bool HasScores(const std::string& layers, const std::string& var = "z") {
+  const BuiltModel model = ParseModelText(
+      "data { name: 'x' shape: [-1, 4] } data { name: 'label' shape: [-1, 1] dtype: INT64 } "
+      "data { name: 'soft' shape: [-1, 3] } layer { fc { input: 'x' size: 3 output: 'z' } } " +
+      layers);
+  return HoldsScores(model.main, var, JobConfig());
+}
+
+TEST(Scores, AreReadByOpsThatDeclareThem) {
+  for (const char* layers :
+       {"layer { softmax { input: 'z' output: 'p' } }",
+        "layer { op { log_softmax { X: 'z' Out: 'p' } } }",
+        "layer { op { nll_loss { X: 'z' Label: 'label' Out: 'ce' reduction: 'sum' } } }",
+        "layer { op { bpr_loss { X: 'z' Label: 'label' Y: 'ce' } } }",
+        "layer { op { arg_max { X: 'z' Out: 'best' axis: 1 } } }",
+        "layer { op { top_k_v2 { X: 'z' Out: 'best' Indices: 'k' } } }",
+        "layer { softmax_with_cross_entropy { logits: 'z' label: 'label' output: 'ce' } }"})
+    EXPECT_TRUE(HasScores(layers)) << layers;
+  EXPECT_TRUE(HasScores("layer { softmax { input: 'z' output: 'p' } }", "p"));
+  EXPECT_FALSE(HasScores("layer { softmax { input: 'z' output: 'p' } }", "x"));
+  EXPECT_FALSE(HasScores("layer { op { arg_min { X: 'z' Out: 'least' axis: 1 } } }"));
+  EXPECT_FALSE(HasScores("layer { op { bce_loss { X: 'z' Label: 'soft' Out: 'ce' } } }"));
+  EXPECT_FALSE(
+      HasScores("layer { softmax_with_cross_entropy { logits: 'z' label: 'soft' "
+                "soft_label: true output: 'ce' } }",
+                "soft"));
+}
+
+TEST(Scores, PassThroughOpsThatOnlyMoveOrScale) {
+  const std::string softmax = "layer { softmax { input: 'y' output: 'p' } }";
+  for (const char* layer :
+       {"layer { op { scale { X: 'z' Out: 'y' scale: 2 } } }",
+        "layer { op { cast { X: 'z' Out: 'y' in_dtype: FP32 out_dtype: FP64 } } }",
+        "layer { op { dropout { X: 'z' Out: 'y' Mask: 'm' } } }",
+        "layer { op { unsqueeze2 { X: 'z' Out: 'y' XShape: 's' axes: [1] } } }",
+        "layer { op { assign { X: 'z' Out: 'y' } } }"})
+    EXPECT_TRUE(HasScores(layer + softmax)) << layer;
+  for (const char* layer : {"layer { op { relu { X: 'z' Out: 'y' } } }",
+                            "layer { op { elementwise_mul { X: 'z' Y: 'soft' Out: 'y' } } }",
+                            "layer { op { elementwise_add { X: 'z' Y: 'soft' Out: 'y' } } }",
+                            "layer { fc { input: 'z' size: 3 output: 'y' } }"})
+    EXPECT_FALSE(HasScores(layer + softmax)) << layer;
 }
 
 }  // namespace coracle::data_meaning_test

@@ -216,6 +216,15 @@ TEST(Mixup, TrainsOnSoftLabels) {
   EXPECT_GT(result.evaluations[0].values[1].value, 0.3);
 }
 
+// Losses whose declaration says so (OpDef::SoftLabels).
+TEST(Mixup, TrainsWithLossesOfProbabilities) {
+  for (const char* loss : {"op { bce_loss { X: 'prob' Label: 'soft_label' Out: 'ce' } }",
+                           "op { squared_l2_distance { X: 'prob' Y: 'soft_label' Out: 'ce' } }"}) {
+    const TrainResult result = RunJob(Job(loss));
+    EXPECT_GT(result.evaluations.at(0).values[1].value, 0.3) << loss;
+  }
+}
+
 TEST(Mixup, RefusesOtherLosses) {
   const auto refused = [](const std::string& loss, const std::string& data = "") {
     return ErrorOf([&] { RunJob(Job(loss, data)); });
@@ -225,6 +234,8 @@ TEST(Mixup, RefusesOtherLosses) {
       "the loss reads 'label', the label of one row of a mixture");
   ExpectContains(refused("elementwise_sub { x: 'prob' y: 'soft_label' output: 'ce' }"),
                  "elementwise_sub reads 'soft_label', and it is not known to be right");
+  ExpectContains(refused("op { huber_loss { X: 'prob' Y: 'soft_label' Out: 'ce' delta: 0.1 } }"),
+                 "huber_loss reads 'soft_label', and it is not known to be right");
   ExpectContains(refused("abs { input: 'prob' output: 'ce' }"),
                  "the loss does not read the column soft_label");
   ExpectContains(refused(kSoft, "balance: WEIGHTS"),

@@ -117,14 +117,14 @@ std::vector<std::string> FedBy(const JobConfig& config, const Net& net, const st
   return fed;
 }
 
-// Whether the loss is right for soft labels: its gradient is the mixture of the labels' gradients.
-bool TakesMixtures(const OpDesc& op) {
-  static const std::set<std::string> soft = {"softmax_with_cross_entropy", "cross_entropy",
-                                             "cross_entropy2"};
-  static const std::set<std::string> numbers = {"sigmoid_cross_entropy_with_logits",
-                                                "square_error_cost", "mse_loss"};
-  return numbers.count(op.type()) > 0 ||
-         (soft.count(op.type()) > 0 && op.GetAttr<bool>("soft_label", false));
+// Whether the op takes the variable as labels that may be mixtures.
+bool TakesMixtures(const OpDesc& op, const std::string& label) {
+  const OpSpec* spec = DefaultOps().Find(op.type());
+  bool takes = spec != nullptr;
+  op.ForEachInput([&](const std::string& name, const std::string& slot) {
+    takes = takes && (name != label || spec->TakesSoftLabels(op, slot));
+  });
+  return takes;
 }
 
 // Requires that the loss of mixed rows reads their soft labels, and not the label of one row.
@@ -157,12 +157,12 @@ void CheckMixup(const JobConfig& config, const Programs& programs) {
     if (!root.FindVar(name)) continue;
     for (const OpDesc* op : root.Uses(name).readers) {
       read = true;
-      if (!TakesMixtures(*op))
-        fail(
-            fmt::format("{} reads {}, and it is not known to be right for labels that are "
-                        "mixtures; softmax_with_cross_entropy and cross_entropy with soft_label: "
-                        "true, sigmoid_cross_entropy_with_logits and square_error_cost are",
-                        op->type(), Quote(name)));
+      if (!TakesMixtures(*op, name))
+        fail(fmt::format(
+            "{} reads {}, and it is not known to be right for labels that are "
+            "mixtures; softmax_with_cross_entropy and cross_entropy with soft_label: "
+            "true, sigmoid_cross_entropy_with_logits, bce_loss and square_error_cost are",
+            op->type(), Quote(name)));
     }
   }
   if (!read) fail("the loss does not read the column soft_label, so mixtures have no labels");
@@ -326,7 +326,8 @@ void AddMistakes(const Programs& programs, const OpRegistry& ops, Lines* lines) 
     if (!elsewhere) lines->push_back(DescribeMistake(mistake));
   }
   for (const Mistake& mistake : FindDeployedMistakes(programs.deploy.program)) {
-    if (mistake.op && mistake.op->type() == "dropout" && mistake.op->Writes(mistake.var))
+    const OpSpec* spec = mistake.op ? ops.Find(mistake.op->type()) : nullptr;
+    if (spec && spec->random && mistake.op->Writes(mistake.var))
       lines->push_back("deployed: " + DescribeMistake(mistake));
   }
 }

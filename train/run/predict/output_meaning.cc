@@ -1,11 +1,12 @@
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/error.h>
+#include <coracle/operators/operators.h>
 #include <coracle/train/job/job_fields.h>
+#include <coracle/train/job/names.h>
 #include <coracle/train/run/predict/output_meaning.h>
 
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
 #include <optional>
 #include <tuple>
 #include <utility>
@@ -110,27 +111,36 @@ std::vector<std::string> ClassNamesOf(const JobConfig& config, const DataSource&
 
 namespace {
 
-bool IsAny(const std::string& type, std::initializer_list<const char*> types) {
-  return std::find(types.begin(), types.end(), type) != types.end();
+// Whether the op reads scores of classes from the variable, or writes them to it.
+bool HasScoresIn(const OpDesc& op, const std::string& var) {
+  const OpSpec* spec = DefaultOps().Find(op.type());
+  return spec && std::any_of(spec->score_slots.begin(), spec->score_slots.end(),
+                             [&](const std::string& slot) {
+                               return Contains(op.Input(slot), var) ||
+                                      Contains(op.Output(slot), var);
+                             });
 }
 
-// Whether the op computes scores of classes.
-bool MakesScores(const OpDesc& op) { return IsAny(op.type(), {"softmax", "log_softmax"}); }
-
-// Whether the op reads scores of classes from the variable.
-bool TakesScores(const OpDesc& op, const std::string& var) {
-  if (IsAny(op.type(), {"softmax", "log_softmax", "arg_max", "top_k", "top_k_v2"})) return true;
-  const auto reads = [&](const char* slot) {
-    const std::vector<std::string>& names = op.Input(slot);
-    return std::find(names.begin(), names.end(), var) != names.end();
-  };
-  if (op.type() == "softmax_with_cross_entropy") return reads("Logits");
-  return IsAny(op.type(), {"cross_entropy", "cross_entropy2", "bpr_loss"}) && reads("X");
+// Whether the op gives each element of its first input on by itself, perhaps moved or scaled.
+bool PassesElements(const OpSpec& spec) {
+  if (!spec.alias.empty() || (spec.permutes && spec.axes == AxesAttr::kNone)) return true;
+  const auto is_needed = [](const SlotDef& slot) { return !slot.optional; };
+  return spec.elementwise &&
+         std::count_if(spec.inputs.begin(), spec.inputs.end(), is_needed) == 1 &&
+         !LinearWith(spec, spec.inputs[0].name).empty();
 }
 
-// Whether the op only changes the form or the scale of scores.
-bool PassesScores(const OpDesc& op) {
-  return IsAny(op.type(), {"scale", "assign", "cast", "reshape2", "reshape", "dropout"});
+// The variables to which the op only passes the elements of `var`.
+std::vector<std::string> PassedOn(const OpDesc& op, const std::string& var) {
+  const OpSpec* spec = DefaultOps().Find(op.type());
+  std::vector<std::string> names;
+  if (!spec || spec->inputs.empty() || !PassesElements(*spec)) return names;
+  if (!Contains(op.Input(spec->inputs[0].name), var)) return names;
+  op.ForEachOutput([&](const std::string& name, const std::string& slot) {
+    const SlotDef* out = spec->FindOutput(slot);
+    if (out && !out->intermediate) names.push_back(name);
+  });
+  return names;
 }
 
 }  // namespace
@@ -154,13 +164,12 @@ bool HoldsScores(const ProgramDesc& program, const std::string& var, const JobCo
   std::vector<std::string> names = {var};  // the variable, and what is made of it
   for (size_t i = 0; i < names.size() && i < 16; ++i) {
     const VarUses& uses = root.Uses(names[i]);
-    if (i == 0 && std::any_of(uses.writers.begin(), uses.writers.end(),
-                              [](const OpDesc* op) { return MakesScores(*op); }))
-      return true;
+    const auto has_scores = [&](const OpDesc* op) { return HasScoresIn(*op, names[i]); };
+    if (i == 0 && std::any_of(uses.writers.begin(), uses.writers.end(), has_scores)) return true;
+    if (std::any_of(uses.readers.begin(), uses.readers.end(), has_scores)) return true;
     for (const OpDesc* op : uses.readers) {
-      if (TakesScores(*op, names[i])) return true;
-      if (!PassesScores(*op)) continue;
-      for (const std::string& out : op->Output("Out")) names.push_back(out);
+      const std::vector<std::string> passed = PassedOn(*op, names[i]);
+      names.insert(names.end(), passed.begin(), passed.end());
     }
   }
   return false;

@@ -16,8 +16,8 @@ OutputMeaning MeaningOf(const std::string& output, const JobConfig& config,
                         const Programs& programs, const DataSource& data, const Scope& scope);
 
 // Whether the program or the job says that a variable holds a score for each class: a metric of the
-// job compares it with labels, it is what a softmax computes, or a softmax, a loss of classes, an
-// arg_max or a top_k reads it. A tensor [N, k] without such a sign may hold anything.
+// job compares it with labels, or an op reads it as scores or makes scores (OpDef::Scores), as a
+// softmax or a loss of classes does. A tensor [N, k] without such a sign may hold anything.
 bool HoldsScores(const ProgramDesc& program, const std::string& var, const JobConfig& config);
 
 // What 1 of `target` is in the label that the data gives, if the program computes the target from
