@@ -77,13 +77,18 @@ struct ValueLoop {
     for (int64_t i = 0; i < n; ++i) out[i] = F::template Value<T>(x[i], p);
   }
 };
-// dX = dOut f', and 0 where kCutsOff applies.
+// dX = dOut f', and 0 where kCutsOff applies. A slope of c / X, which the row gives as
+// kSlopeTimesX, overflows for an X next to 0; the quotient dOut / X may not.
 template <class F>
 struct GradLoop {
   template <class T>
   static void Run(const std::array<const T*, 3>& inputs, T* out, int64_t n, const P<T>& p) {
     const T *v = inputs[0], *d = inputs[1];
     for (int64_t i = 0; i < n; ++i) {
+      if constexpr (requires { F::kSlopeTimesX; }) {
+        out[i] = static_cast<T>(d[i] / v[i] * T(F::kSlopeTimesX));
+        continue;
+      }
       const T slope = F::template Slope<T>(v[i], p), product = WrapMul(d[i], slope);
       out[i] = F::kCutsOff && slope == 0 ? T(0) : product;
     }

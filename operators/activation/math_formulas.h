@@ -38,6 +38,7 @@ struct Exp : Row {
 struct Log : Row {
   static constexpr const char* kType = "log";
   static constexpr OpPrecision kPrecision = OpPrecision::kFloat32;
+  static constexpr double kSlopeTimesX = 1;
   static constexpr const char* kFormula = "the natural logarithm of X";
   template <class T>
   static T Value(T x, const P<T>&) {
@@ -393,6 +394,7 @@ struct Erf : Row {
 struct Log2 : Row {
   static constexpr const char* kType = "log2";
   static constexpr OpPrecision kPrecision = OpPrecision::kFloat32;
+  static constexpr double kSlopeTimesX = 1 / kLn2;
   static constexpr const char* kFormula = "the logarithm of X to base 2";
   template <class T>
   static T Value(T x, const P<T>&) {
@@ -410,6 +412,7 @@ struct Log2 : Row {
 struct Log10 : Row {
   static constexpr const char* kType = "log10";
   static constexpr OpPrecision kPrecision = OpPrecision::kFloat32;
+  static constexpr double kSlopeTimesX = 1 / kLn10;
   static constexpr const char* kFormula = "the logarithm of X to base 10";
   template <class T>
   static T Value(T x, const P<T>&) {

@@ -5,6 +5,8 @@
 #include <coracle/operators/collective/exchange.h>
 #include <coracle/operators/kernels/copy.h>
 
+#include <cstring>
+
 namespace coracle::communicator_op {
 
 // --- waiting: Out = X, and in programs Out names X's variables ---
@@ -59,6 +61,14 @@ Kernel Nothing(const PrepareContext&) {
   return [](Workspace&) {};
 }
 
+// A handle is 0: a program must not see what is in fresh memory.
+Kernel MakeHandle(const PrepareContext& ctx, const char* slot) {
+  const TensorArg out = ctx.Output(slot);
+  return [out](Workspace& ws) {
+    if (out.nbytes() > 0) std::memset(ws.Data<void>(out), 0, static_cast<size_t>(out.nbytes()));
+  };
+}
+
 // A variable that no op reads and that gets no value.
 void InferHandle(InferContext& ctx, const char* slot) {
   ctx.SetOutput(slot, VarMeta{VarType::kRaw, DType::kFloat32, {}, 0});
@@ -82,7 +92,7 @@ OpDef MakeId(const char* type) {
       .Attr<std::vector<std::string>>("other_endpoints", {}, "ignored")
       .Attr<std::vector<std::string>>("trainers", {}, "ignored")
       .Infer([](InferContext& ctx) { InferHandle(ctx, "Out"); })
-      .Reference(Nothing);
+      .Reference([](const PrepareContext& ctx) { return MakeHandle(ctx, "Out"); });
 }
 
 void Register(OpRegistry& ops) {
@@ -117,12 +127,13 @@ void Register(OpRegistry& ops) {
               .Attr<int32_t>("ring_id", 0, "ignored")
               .Infer([](InferContext&) {})
               .Reference(Nothing));
-  ops.Add(SetUpOp("ncclInit")
-              .OptionalInput("parallel_scopes", "ignored")
-              .TakesAnyValue()
-              .Output("Communicator", "a handle, without a value")
-              .Infer([](InferContext& ctx) { InferHandle(ctx, "Communicator"); })
-              .Reference(Nothing));
+  ops.Add(
+      SetUpOp("ncclInit")
+          .OptionalInput("parallel_scopes", "ignored")
+          .TakesAnyValue()
+          .Output("Communicator", "a handle, without a value")
+          .Infer([](InferContext& ctx) { InferHandle(ctx, "Communicator"); })
+          .Reference([](const PrepareContext& ctx) { return MakeHandle(ctx, "Communicator"); }));
 }
 
 }  // namespace coracle::communicator_op

@@ -3,10 +3,20 @@
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/op/op_registry.h>
 
+#include <cstring>
+
 namespace coracle::marker_op {
 
 Kernel Nothing(const PrepareContext&) {
   return [](Workspace&) {};
+}
+
+// Out is 0: a program must not see what is in fresh memory.
+Kernel NoPlaces(const PrepareContext& ctx) {
+  const TensorArg out = ctx.Output("Out");
+  return [out](Workspace& ws) {
+    if (out.nbytes() > 0) std::memset(ws.Data<void>(out), 0, static_cast<size_t>(out.nbytes()));
+  };
 }
 
 void Register(OpRegistry& ops) {
@@ -38,7 +48,7 @@ void Register(OpRegistry& ops) {
               .Infer([](InferContext& ctx) {
                 ctx.SetOutput("Out", VarMeta{VarType::kPlaceList, DType::kFloat32, {}, 0});
               })
-              .Reference(Nothing));
+              .Reference(NoPlaces));
 }
 
 }  // namespace coracle::marker_op

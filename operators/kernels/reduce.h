@@ -6,6 +6,7 @@
 #include <coracle/operators/kernels/simd.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 namespace coracle::inline internal {
@@ -192,6 +193,26 @@ void FastSum(const FastSumPlan& p, const Terms& terms, float scale, float* out, 
     for (int64_t b = 1; b < p.blocks; ++b) sum += partial[b * p.nest.out_numel + j];
     out[j] = sum * scale;
   }
+}
+
+// After a FastSum: sums again in double what overflowed a float on the way, and what has a nan or
+// an infinity. The terms are not to change meanwhile.
+template <class Terms>
+void RepairFastSum(const FastSumPlan& p, const Terms& terms, float scale, float* out) {
+  constexpr uint32_t kExponent = 0x7f800000u;
+  const auto is_finite = [](float x) {
+    return (std::bit_cast<uint32_t>(x) & kExponent) != kExponent;
+  };
+  bool all = true;
+  for (int64_t j = 0; j < p.nest.out_numel; ++j) all &= is_finite(out[j]);
+  if (all) return;
+  ForEachOutput(p.nest, [&](int64_t j, const auto& each) {
+    if (is_finite(out[j])) return;
+    float buffer[kMaxTerms];
+    double sum = 0;
+    each([&](int64_t at) { sum += static_cast<double>(*terms(at, 1, buffer)); });
+    out[j] = static_cast<float>(sum * static_cast<double>(scale));
+  });
 }
 
 }  // namespace coracle::inline internal

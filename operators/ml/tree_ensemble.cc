@@ -68,9 +68,10 @@ KernelOf<T> EnsembleReference(const PrepareContext& ctx) {
 }
 
 Kernel EnsembleFast(const PrepareContext& ctx) {
+  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
+  if (x.dtype != DType::kFloat32 && x.dtype != DType::kFloat64) return {};
   Forest forest = Forest::Of(ctx);
   forest.Check();
-  const TensorArg x = ctx.Input("X"), out = ctx.Output("Out");
   return x.dtype == DType::kFloat64 ? PrepareTreeWalk<double>(forest, x, out)
                                     : PrepareTreeWalk<float>(forest, x, out);
 }

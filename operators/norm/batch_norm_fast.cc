@@ -103,6 +103,14 @@ Kernel Forward(const PrepareContext& ctx, bool fixed, bool relu) {
   };
 }
 
+// The factors of a channel of `size` elements, with the sums of dY and of dY (X - mean). Without
+// `size`, the statistics are fixed.
+NormFactors FactorsOf(float scale, double inv, double sum_dy, double sum_dyx, int64_t size) {
+  const double p = static_cast<double>(scale) * inv, n = static_cast<double>(size);
+  if (size == 0) return {p, 0, 0, inv};
+  return {p, -p * inv * inv * sum_dyx / n, -p * sum_dy / n, inv};
+}
+
 // With dY the gradient of norm(X): dX = p dY + q (X - mean) + r with p = Scale inv, q = -p inv^2
 // sum(dY (X - mean)) / n, r = -p sum(dY) / n; q = r = 0 for fixed statistics. With `by_x`, Bias
 // comes from the forward op, and the mask is computed from X, so that Y is not read.
@@ -157,17 +165,16 @@ Kernel Gradient(const PrepareContext& ctx, bool fixed, bool relu, bool by_x) {
         ChannelSums(part, t, mean + first, ws.Data<double>(chunks) + first, total + first,
                     total + n + first);
       for (int64_t c = first; c < end; ++c) {
-        const double inv = s[n + c], size = static_cast<double>(v.size);
         if (dbias) dbias[c] = static_cast<float>(total[c]);
-        if (dscale) dscale[c] = static_cast<float>(total[n + c] * inv);
-        const double factor = static_cast<double>(scale[c]) * inv;
-        p[c] = static_cast<float>(factor);
-        q[c] = fixed ? 0.0f : static_cast<float>(-factor * inv * inv * total[n + c] / size);
-        r[c] = fixed ? 0.0f : static_cast<float>(-factor * total[c] / size);
+        if (dscale) dscale[c] = static_cast<float>(total[n + c] * s[n + c]);
       }
       if (!dx) return;
       if (t.masked) t = {t.x, t.masked};  // the sums have written the masked gradient
-      ChannelGradApply(part, t, mean + first, p + first, q + first, r + first, dx + at);
+      const auto factors_of = [&](int64_t k) {
+        const int64_t c = first + k;
+        return FactorsOf(scale[c], s[n + c], total[c], total[n + c], fixed ? 0 : v.size);
+      };
+      ChannelGrad(part, t, mean + first, factors_of, p + first, q + first, r + first, dx + at);
     });
   };
 }

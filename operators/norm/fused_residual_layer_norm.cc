@@ -251,9 +251,10 @@ struct GradArgs {
   const double* Statistics(Workspace& ws) const {
     double* s = ws.Data<double>(stats);
     for (int64_t r = 0; r < view.groups; ++r) {
+      const T stored = ws.Data<const T>(variance)[r];
+      const double held = HeldVariance(view, ws.Data<const T>(sum), r, stored, epsilon);
       s[r] = static_cast<double>(ws.Data<const T>(mean)[r]);
-      s[view.groups + r] =
-          1 / std::sqrt(static_cast<double>(ws.Data<const T>(variance)[r]) + epsilon);
+      s[view.groups + r] = 1 / std::sqrt(held + epsilon);
     }
     return s;
   }

@@ -438,15 +438,15 @@ Kernel GroupNormGradFast(const PrepareContext& ctx) {
           along[c] *= i;
         }
         const double q = -i * i * i * t / n;
-        for (int64_t c = first; c < last; ++c) {
-          memory.p[c] = static_cast<float>(At(a, base + c, 1) * i);
-          memory.q[c] = static_cast<float>(q);
-          memory.r[c] = static_cast<float>(-i * s / n + q * rest);
-        }
+        std::fill(mean + first, mean + last, q);
+        std::fill(memory.r + first, memory.r + last, static_cast<float>(q * rest - i * s / n));
       }
-      if (dx)
-        ChannelGradApply(parts.view, in, go, memory.mean, memory.p, memory.q, memory.r,
-                         ws.Data<float>(dx) + k * parts.view.numel());
+      if (!dx) return;
+      const auto factors_of = [&](int64_t c) -> NormFactors {
+        return {At(a, base + c, 1) * inv[c], mean[c], double{memory.r[c]}, inv[c]};
+      };
+      ChannelGrad(parts.view, NormTerms{in, go}, memory.mean, factors_of, memory.p, memory.q,
+                  memory.r, ws.Data<float>(dx) + k * parts.view.numel());
     });
     for (int64_t c = 0; c < parts.groups.channels; ++c) {
       double s = 0, t = 0;

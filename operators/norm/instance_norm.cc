@@ -224,6 +224,9 @@ void SumRows(const NormView& v, float* sums, F&& f) {
   }
 }
 
+// The rounding of a mean.
+double Rest(float rounded, double mean) { return static_cast<double>(rounded) - mean; }
+
 // dX = p dY + q (X - mean) + b with p = Scale inv, q = -p inv^2 sum(dY (X - mean)) / size,
 // b = -p sum(dY) / size.
 Kernel InstanceNormGradFast(const PrepareContext& ctx) {
@@ -244,17 +247,16 @@ Kernel InstanceNormGradFast(const PrepareContext& ctx) {
       for (int64_t i = 0; i < part.groups; ++i) f.mean[i] = static_cast<float>(s[first + i]);
       ChannelGradSums(part, x, dy, f.mean, scratch.Sums(ws, first), sum_dy + first,
                       sum_dyx + first);
-      for (int64_t i = 0; i < part.groups; ++i) {
+      for (int64_t i = 0; i < part.groups; ++i)
+        sum_dyx[first + i] += sum_dy[first + i] * Rest(f.mean[i], s[first + i]);
+      if (!a.dx) return;
+      const auto factors_of = [&](int64_t i) -> NormFactors {
         const int64_t r = first + i;
-        const double rest = static_cast<double>(f.mean[i]) - s[r];  // the rounding of the mean
-        sum_dyx[r] += sum_dy[r] * rest;
-        const double factor = ParamAt(a.scale, v.Param(r, 0), 1) * inv[r];
-        f.p[i] = static_cast<float>(factor);
-        f.q[i] = static_cast<float>(-factor * inv[r] * inv[r] * sum_dyx[r] / size);
-        f.b[i] =
-            static_cast<float>(-factor * sum_dy[r] / size + static_cast<double>(f.q[i]) * rest);
-      }
-      if (a.dx) ChannelGradApply(part, x, dy, f.mean, f.p, f.q, f.b, a.dx + first * v.size);
+        const double p = ParamAt(a.scale, v.Param(r, 0), 1) * inv[r];
+        const double q = -p * inv[r] * inv[r] * sum_dyx[r] / size;
+        return {p, q, -p * sum_dy[r] / size + q * Rest(f.mean[i], s[r]), inv[r]};
+      };
+      ChannelGrad(part, NormTerms{x, dy}, f.mean, factors_of, f.p, f.q, f.b, a.dx + first * v.size);
     });
     SumRows(v, a.dscale, [&](int64_t r) { return sum_dyx[r] * inv[r]; });
     SumRows(v, a.dbias, [&](int64_t r) { return sum_dy[r]; });

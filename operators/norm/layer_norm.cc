@@ -92,7 +92,8 @@ struct Statistics {
     if (mean && variance) {
       for (int64_t r = 0; r < n; ++r) {
         s[r] = static_cast<double>(ws.Data<const T>(mean)[r]);
-        s[2 * n + r] = static_cast<double>(ws.Data<const T>(variance)[r]);
+        s[2 * n + r] =
+            HeldVariance(view, ws.Data<const T>(x), r, ws.Data<const T>(variance)[r], epsilon);
       }
     } else {
       NormMoments(view, ws.Data<const T>(x), s, s + 2 * n);

@@ -87,8 +87,11 @@ KernelOf<T> Lrn(const PrepareContext& ctx) {
       return static_cast<double>(in[i]) * static_cast<double>(in[i]);
     };
     windows.ForEach(squared, [&](int64_t i, double sum) {
-      m[i] = static_cast<T>(windows.k + windows.alpha * sum);
-      o[i] = in[i] * windows.power(m[i]);
+      const double middle = windows.k + windows.alpha * sum;
+      m[i] = static_cast<T>(middle);
+      // MidOut may overflow where Out does not.
+      o[i] = std::isinf(m[i]) ? static_cast<T>(static_cast<double>(in[i]) * windows.power(middle))
+                              : in[i] * windows.power(m[i]);
     });
   };
 }

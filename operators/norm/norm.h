@@ -12,7 +12,9 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/tensor/rng.h>
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
 
 namespace coracle::inline internal {
 
@@ -102,6 +104,11 @@ struct NormTermsOf {
     if (masked) t.masked += at;
     return t;
   }
+  // Whether the dy of element `at`, of channel c, is ignored; `shift` is the channel's.
+  bool Ignores(int64_t c, int64_t at, float shift) const {
+    if (a) return std::fma(static_cast<float>(x[at]) - shift, a[c], b[c]) <= 0;
+    return y && static_cast<float>(y[at]) <= 0;
+  }
 };
 using NormTerms = NormTermsOf<float>;
 
@@ -144,6 +151,54 @@ void ChannelGradApply(const NormView& v, const NormTermsOf<E>& t, const float* m
 inline void ChannelGradApply(const NormView& v, const float* x, const float* dy, const float* mean,
                              const float* p, const float* q, const float* r, float* dx) {
   ChannelGradApply(v, NormTerms{x, dy}, mean, p, q, r, dx);
+}
+
+// The p, q, r of one channel in double, and 1 / the deviation of its X.
+struct NormFactors {
+  double p = 0, q = 0, r = 0, inv = 0;
+
+  // Whether float32 cannot hold one of them although its term is neither infinite nor next to 0.
+  // (The factor q falls with the square of X, which divides X - mean.)
+  bool NeedDouble() const {
+    constexpr double kLeast = std::numeric_limits<float>::min();
+    const auto overflows = [](double f) {
+      return std::isfinite(f) && std::abs(f) > double{std::numeric_limits<float>::max()};
+    };
+    const bool q_is_lost = std::abs(q) < kLeast && std::abs(q) > kLeast * inv;
+    return q_is_lost || overflows(p) || overflows(q) || overflows(r);
+  }
+};
+// ChannelGradApply in double; factors(c) gives the NormFactors of channel c.
+template <class E, class Factors>
+void ChannelGradInDouble(const NormView& v, const NormTermsOf<E>& t, const float* mean,
+                         const Factors& factors, E* dx) {
+  for (int64_t c = 0; c < v.groups; ++c) {
+    const NormFactors f = factors(c);
+    for (int64_t i = 0; i < v.size; ++i) {
+      const int64_t at = v.At(c, i);
+      const double dy = t.Ignores(c, at, mean[c]) ? 0 : double{static_cast<float>(t.dy[at])};
+      const double centred = double{static_cast<float>(t.x[at])} - double{mean[c]};
+      dx[at] = static_cast<E>(static_cast<float>(f.p * dy + f.q * centred + f.r));
+    }
+  }
+}
+// ChannelGradApply with the NormFactors that factors(c) gives, which are written to p, q and r; in
+// double if a channel needs it.
+template <class E, class Factors>
+void ChannelGrad(const NormView& v, const NormTermsOf<E>& t, const float* mean,
+                 const Factors& factors, float* p, float* q, float* r, E* dx) {
+  bool in_double = false;
+  for (int64_t c = 0; c < v.groups; ++c) {
+    const NormFactors f = factors(c);
+    p[c] = static_cast<float>(f.p);
+    q[c] = static_cast<float>(f.q);
+    r[c] = static_cast<float>(f.r);
+    in_double = in_double || f.NeedDouble();
+  }
+  if (in_double)
+    ChannelGradInDouble(v, t, mean, factors, dx);
+  else
+    ChannelGradApply(v, t, mean, p, q, r, dx);
 }
 
 // Calls body(part, its first channel) for parts with all channels. With channels first, a part is

@@ -11,6 +11,8 @@
 #include <coracle/operators/rules/same_type.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -73,6 +75,20 @@ inline Shape NormSumShape(const InferContext& ctx, std::string_view id, const ch
 template <class T>
 T* DataOrNull(Workspace& ws, const TensorArg& arg) {
   return arg ? ws.Data<T>(arg) : nullptr;
+}
+
+// The variance of group g, which the forward op stored; again from x where T could not hold it: it
+// overflowed, or it is next to 0 and so is epsilon.
+template <class T>
+double HeldVariance(const NormView& v, const T* x, int64_t g, T stored, double epsilon) {
+  constexpr double kLeast = 1e-30;
+  const bool too_small = stored < std::numeric_limits<T>::min() && epsilon < kLeast;
+  if (!std::isinf(stored) && !too_small) return static_cast<double>(stored);
+  NormView one = v;
+  one.groups = 1;
+  double mean = 0, variance = 0;
+  NormMoments(one, x + v.At(g, 0), &mean, &variance);
+  return variance;
 }
 
 // The slots of `<norm>_grad` with the same names for all norms.

@@ -449,6 +449,28 @@ void WideMoments(const NormView& v, const E* x, int64_t c, double* mean, double*
   *variance = std::isfinite(sum) ? square / n : std::numeric_limits<double>::quiet_NaN();
 }
 
+// Sums of a channel whose products overflow a float, or that has a nan or an infinity.
+template <class E>
+void WideSums(const NormView& v, const NormTermsOf<E>& t, int64_t c, float shift, double* first,
+              double* second) {
+  *first = *second = 0;
+  for (int64_t i = 0; i < v.size; ++i) {
+    const int64_t at = v.At(c, i);
+    if (t.Ignores(c, at, shift)) continue;
+    const double dy = double{static_cast<float>(t.dy[at])};
+    *first += dy;
+    *second += dy * (double{static_cast<float>(t.x[at])} - double{shift});
+  }
+}
+template <class E>
+void RepairSums(const NormView& v, const NormTermsOf<E>& t, const float* shift, double* first,
+                double* second) {
+  for (int64_t c = 0; t.dy && c < v.groups; ++c) {
+    if (!(std::isfinite(first[c]) && std::isfinite(second[c])))
+      WideSums(v, t, c, shift[c], first + c, second + c);
+  }
+}
+
 }  // namespace
 
 int64_t ChannelScratch(const NormView& v) {
@@ -469,7 +491,7 @@ void ChannelSums(const NormView& v, const NormTermsOf<E>& t, const float* shift,
           sums(t, c, v.At(c, i), v.inner, shift[c], first + c, second + c);
       }
     });
-    return;
+    return RepairSums(v, t, shift, first, second);
   }
   const auto sums = RowSumsLoop<E>();
   const int64_t chunks = NormChunks(v.size, channels);
@@ -489,6 +511,7 @@ void ChannelSums(const NormView& v, const NormTermsOf<E>& t, const float* shift,
       second[c] += own[channels + c];
     }
   }
+  RepairSums(v, t, shift, first, second);
 }
 
 // Sums x - x[0] instead of x, so that the variance keeps its digits if the mean is far from zero.

@@ -5,7 +5,6 @@
 #include <coracle/operators/norm/batch_norm.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <string>
 
@@ -209,12 +208,12 @@ class Gradient {
   }
 
   // dX = p dY + q (X - mean) + r, for one channel.
-  std::array<double, 3> FactorsOf(Workspace& ws, int64_t c, bool counts, double total) const {
+  NormFactors FactorsOf(Workspace& ws, int64_t c, bool counts, double total) const {
     const int64_t n = view_.groups;
     const double *sum_dy = ws.Data<double>(sums_), *sum_dyx = sum_dy + n;
     const double inv = ws.Data<double>(stats_.stats)[n + c];
     const double p = counts ? static_cast<double>(ws.Data<const T>(slots_.scale)[c]) * inv : 0;
-    return {p, -p * inv * inv * sum_dyx[c] / total, -p * sum_dy[c] / total};
+    return {p, -p * inv * inv * sum_dyx[c] / total, -p * sum_dy[c] / total, inv};
   }
 
   void WriteInput(Workspace& ws, bool counts, double total) const {
@@ -223,25 +222,20 @@ class Gradient {
     T* dx = ws.Data<T>(slots_.dx);
     if constexpr (kFast) {
       float *mean = ws.Data<float>(factors_), *p = mean + n, *q = p + n, *r = q + n;
-      for (int64_t c = 0; c < n; ++c) {
-        const std::array f = FactorsOf(ws, c, counts, total);
-        p[c] = static_cast<float>(f[0]);
-        q[c] = static_cast<float>(f[1]);
-        r[c] = static_cast<float>(f[2]);
-      }
       ForChannelParts(view_, 3, [&](const NormView& part, int64_t first) {
         const int64_t at = part.At(first, 0);
-        ChannelGradApply(part, x + at, dy + at, mean + first, p + first, q + first, r + first,
-                         dx + at);
+        const auto factors_of = [&](int64_t c) { return FactorsOf(ws, first + c, counts, total); };
+        ChannelGrad(part, NormTerms{x + at, dy + at}, mean + first, factors_of, p + first,
+                    q + first, r + first, dx + at);
       });
     } else {
       const double* mean = ws.Data<double>(stats_.stats);
       for (int64_t c = 0; c < n; ++c) {
-        const auto [p, q, r] = FactorsOf(ws, c, counts, total);
+        const NormFactors f = FactorsOf(ws, c, counts, total);
         for (int64_t i = 0; i < view_.size; ++i) {
           const int64_t at = view_.At(c, i);
           const double centred = static_cast<double>(x[at]) - mean[c];
-          dx[at] = static_cast<T>(p * static_cast<double>(dy[at]) + q * centred + r);
+          dx[at] = static_cast<T>(f.p * static_cast<double>(dy[at]) + f.q * centred + f.r);
         }
       }
     }

@@ -30,9 +30,9 @@ Kernel MeanFast(const PrepareContext& ctx) {
   const float scale = static_cast<float>(1.0 / static_cast<double>(x.numel));
   return [=](Workspace& ws) {
     const float* in = ws.Data<const float>(x);
-    FastSum(
-        plan, [in](int64_t offset, int64_t, float*) { return in + offset; }, scale,
-        ws.Data<float>(out), scratch ? ws.Data<float>(scratch) : nullptr);
+    const auto terms = [in](int64_t offset, int64_t, float*) { return in + offset; };
+    FastSum(plan, terms, scale, ws.Data<float>(out), scratch ? ws.Data<float>(scratch) : nullptr);
+    RepairFastSum(plan, terms, scale, ws.Data<float>(out));
   };
 }
 

@@ -17,7 +17,8 @@ KernelOf<T> Adadelta(const PrepareContext& ctx) {
     return [=](Workspace& ws) {
       return [=, lr = static_cast<T>(rate(ws))](T p, T g, T* s) {
         s[0] = rho * s[0] + (1 - rho) * g * g;
-        const T update = -std::sqrt((s[1] + epsilon) / (s[0] + epsilon)) * g;
+        // Not the root of the quotient, which may be next to 0 where its product with g is not.
+        const T update = -std::sqrt(s[1] + epsilon) / std::sqrt(s[0] + epsilon) * g;
         s[1] = rho * s[1] + (1 - rho) * update * update;
         return p + lr * update;
       };

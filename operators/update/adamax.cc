@@ -19,7 +19,7 @@ KernelOf<T> Adamax(const PrepareContext& ctx) {
       return [=](T p, T g, T* s) {
         s[0] = b1 * s[0] + (1 - b1) * g;
         s[1] = std::max(std::abs(g), b2 * s[1] + epsilon);
-        return p - lr * s[0] / s[1];
+        return p - lr * (s[0] / s[1]);
       };
     };
   });

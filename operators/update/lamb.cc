@@ -9,13 +9,14 @@ namespace coracle::lamb_op {
 // The moments in float or double, and the direction of the update.
 template <class T>
 struct Step {
-  T b1, b2, correct1, correct2, epsilon, decay;
+  T b1, b2, correct1, root_correct2, epsilon, decay;
   void Update(T g, T* m, T* v) const {
     *m = b1 * *m + (1 - b1) * g;
     *v = b2 * *v + (1 - b2) * g * g;
   }
   T Direction(T p, T m, T v) const {
-    return m * correct1 / (std::sqrt(v * correct2) + epsilon) + DecayOf(decay, p);
+    // Not sqrt(v correct2): the product would overflow for a v that does not.
+    return m / (std::sqrt(v) * root_correct2 + epsilon) * correct1 + DecayOf(decay, p);
   }
 };
 
@@ -40,8 +41,9 @@ class Lamb {
         moment2_(ctx.Input("Moment2")) {}
 
   void operator()(Workspace& ws) const {
-    const Step<T> step = {T(b1_),      T(b2_),   T(1 / (1 - pow1_(ws))), T(1 / (1 - pow2_(ws))),
-                          T(epsilon_), T(decay_)};
+    const Step<T> step = {
+        T(b1_),      T(b2_),   T(1 / (1 - pow1_(ws))), T(1 / std::sqrt(1 - pow2_(ws))),
+        T(epsilon_), T(decay_)};
     UpdateMoments(ws, step);
     const T *p = ws.Data<const T>(param_), *m = ws.Data<const T>(moment1_out_);
     const T* v = ws.Data<const T>(moment2_out_);
