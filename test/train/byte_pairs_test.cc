@@ -1,13 +1,16 @@
 // Byte pairs, against values worked out by hand and against a plain encoder.
 
 #include <coracle/framework/base/file.h>
+#include <coracle/test/sanitizers.h>
 #include <coracle/test/train/train_test_util.h>
 #include <coracle/train/data/byte_pairs.h>
 #include <coracle/train/data/data_source.h>
 #include <coracle/train/run/saved_model.h>
 #include <coracle/train/run/trainer.h>
+#include <malloc.h>
 
 #include <algorithm>
+#include <fstream>
 #include <random>
 
 namespace coracle::byte_pairs_test {
@@ -25,6 +28,13 @@ Words TokensOf(const Words& merges) {
     tokens.push_back(merge);
   }
   return tokens;
+}
+
+std::vector<std::string_view> PiecesOf(std::string_view text) {
+  std::vector<std::string_view> pieces;
+  PieceReader reader(text);
+  for (std::string_view piece; reader.Next(&piece);) pieces.push_back(piece);
+  return pieces;
 }
 
 Words Texts(const std::vector<std::string_view>& pieces) { return {pieces.begin(), pieces.end()}; }
@@ -133,6 +143,32 @@ TEST(BytePairs, LongPiecesAreFast) {
   const Words merges = {"a a", "aa aa", "aaaa aaaa"};
   const BytePairs pairs(TokensOf(merges), merges, "m");
   EXPECT_EQ(pairs.Encode(std::string(200'003, 'a')).size(), 25'000u + 2);
+}
+
+// In bytes: the memory of the process now, or the most since ClearPeak.
+double Memory(const std::string& field) {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with(field + ":")) return 1024 * std::stod(line.substr(field.size() + 1));
+  return 0;
+}
+bool ClearPeak() { return static_cast<bool>(std::ofstream("/proc/self/clear_refs") << "5\n"); }
+
+// A cell may have megabytes, with spaces or as a single word.
+TEST(BytePairs, MemoryIsInProportion) {
+  if (UnderSanitizer()) GTEST_SKIP() << "a sanitizer keeps freed memory";
+  const Words merges = {"a a", "aa aa", "aaaa aaaa"};
+  const BytePairs pairs(TokensOf(merges), merges, "m");
+  constexpr size_t kBytes = size_t{8} << 20;
+  std::string words;
+  while (words.size() < kBytes) words += "aaaa aaaaaaa ";
+  for (const std::string& text : {std::string(kBytes, 'a'), words}) {
+    ::malloc_trim(0);
+    if (!ClearPeak()) GTEST_SKIP() << "the system does not forget the most memory used";
+    const double before = Memory("VmRSS");
+    EXPECT_GT(pairs.Encode(text).size(), kBytes / 9);
+    EXPECT_LT((Memory("VmHWM") - before) / static_cast<double>(text.size()), 30);
+  }
 }
 
 class BytePairFiles : public ::testing::Test {

@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
+#include <limits>
 #include <queue>
 #include <utility>
 
@@ -16,43 +18,6 @@ namespace {
 
 constexpr uint64_t kMaxFile = uint64_t{256} << 20;
 constexpr size_t kMaxTokens = size_t{1} << 24;
-
-enum class Kind { kLetter, kDigit, kSpace, kOther };
-
-// \s, \p{L} and \p{N} of Unicode. RE2's own \s knows only ASCII.
-Kind KindOf(std::string_view character) {
-  static const Regex letter("\\p{L}", Regex::kUtf8), digit("\\p{N}", Regex::kUtf8),
-      space(
-          "[\\t-\\r\\x1c-\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}"
-          "\\x{202f}\\x{205f}\\x{3000}]",
-          Regex::kUtf8);
-  if (character.size() == 1) {
-    const char c = character[0];
-    if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) return Kind::kLetter;
-    if (c >= '0' && c <= '9') return Kind::kDigit;
-    const bool blank = (c >= '\t' && c <= '\r') || (c >= '\x1c' && c <= ' ');
-    return blank ? Kind::kSpace : Kind::kOther;
-  }
-  if (letter.MatchesAll(character)) return Kind::kLetter;
-  if (digit.MatchesAll(character)) return Kind::kDigit;
-  return space.MatchesAll(character) ? Kind::kSpace : Kind::kOther;
-}
-
-struct Character {
-  size_t at, bytes;
-  Kind kind;
-};
-
-std::vector<Character> CharactersOf(std::string_view text) {
-  std::vector<Character> characters;
-  for (size_t at = 0; at < text.size();) {
-    const size_t bytes = Utf8CharacterBytes(text.substr(at));
-    if (bytes == 0) ThrowInvalid(fmt::format("byte {} of the text is not UTF-8", at));
-    characters.push_back({at, bytes, KindOf(text.substr(at, bytes))});
-    at += bytes;
-  }
-  return characters;
-}
 
 // The bytes of a contraction at the beginning of the text; 0: there is none.
 size_t ContractionAt(std::string_view text) {
@@ -63,21 +28,8 @@ size_t ContractionAt(std::string_view text) {
   return 0;
 }
 
-// The end of the piece that begins at character i, for a text without a contraction there.
-size_t EndOfPiece(std::string_view text, const std::vector<Character>& all, size_t i) {
-  const auto end_of_run = [&all](size_t k) {
-    size_t end = k + 1;
-    while (end < all.size() && all[end].kind == all[k].kind) ++end;
-    return end;
-  };
-  const bool blank = text[all[i].at] == ' ';
-  if (blank && i + 1 < all.size() && all[i + 1].kind != Kind::kSpace) return end_of_run(i + 1);
-  const size_t end = end_of_run(i);
-  if (all[i].kind != Kind::kSpace || end == all.size() || end == i + 1) return end;
-  return end - 1;  // the last one belongs to what follows
-}
-
-uint64_t KeyOf(int64_t left, int64_t right) {
+template <class Left, class Right>
+uint64_t KeyOf(Left left, Right right) {
   return static_cast<uint64_t>(left) << 32 | static_cast<uint64_t>(right);
 }
 
@@ -124,17 +76,65 @@ std::string AlphabetOf(unsigned char byte) {
   return {static_cast<char>(0xC0 | code >> 6), static_cast<char>(0x80 | (code & 0x3F))};
 }
 
-std::vector<std::string_view> PiecesOf(std::string_view text) {
-  const std::vector<Character> all = CharactersOf(text);
-  std::vector<std::string_view> pieces;
-  for (size_t i = 0; i < all.size();) {
-    const size_t begin = all[i].at, contraction = ContractionAt(text.substr(begin));
-    // A contraction is ASCII: a character for each byte.
-    i = contraction > 0 ? i + contraction : EndOfPiece(text, all, i);
-    const size_t end = i < all.size() ? all[i].at : text.size();
-    pieces.push_back(text.substr(begin, end - begin));
+enum class PieceReader::Kind { kLetter, kDigit, kSpace, kOther };
+
+// \s, \p{L} and \p{N} of Unicode. RE2's own \s knows only ASCII.
+PieceReader::Kind PieceReader::KindOf(std::string_view character) {
+  static const Regex letter("\\p{L}", Regex::kUtf8), digit("\\p{N}", Regex::kUtf8),
+      space(
+          "[\\t-\\r\\x1c-\\x20\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}"
+          "\\x{202f}\\x{205f}\\x{3000}]",
+          Regex::kUtf8);
+  if (character.size() == 1) {
+    const char c = character[0];
+    if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) return Kind::kLetter;
+    if (c >= '0' && c <= '9') return Kind::kDigit;
+    const bool blank = (c >= '\t' && c <= '\r') || (c >= '\x1c' && c <= ' ');
+    return blank ? Kind::kSpace : Kind::kOther;
   }
-  return pieces;
+  if (letter.MatchesAll(character)) return Kind::kLetter;
+  if (digit.MatchesAll(character)) return Kind::kDigit;
+  return space.MatchesAll(character) ? Kind::kSpace : Kind::kOther;
+}
+
+PieceReader::Character PieceReader::At(size_t at) {
+  if (last_.bytes > 0 && last_.at == at) return last_;
+  const size_t bytes = Utf8CharacterBytes(text_.substr(at));
+  if (bytes == 0) ThrowInvalid(fmt::format("byte {} of the text is not UTF-8", at));
+  last_ = {at, bytes, KindOf(text_.substr(at, bytes))};
+  return last_;
+}
+
+// The end of the characters of one kind from `first` on. `last` is the beginning of the last one.
+size_t PieceReader::EndOfRun(const Character& first, size_t* last) {
+  size_t end = first.at + first.bytes;
+  *last = first.at;
+  while (end < text_.size()) {
+    const Character next = At(end);
+    if (next.kind != first.kind) break;
+    *last = end;
+    end += next.bytes;
+  }
+  return end;
+}
+
+bool PieceReader::Next(std::string_view* piece) {
+  if (at_ == text_.size()) return false;
+  const size_t begin = at_, contraction = ContractionAt(text_.substr(begin));
+  const Character first = At(begin);
+  const size_t after = begin + first.bytes;
+  size_t last = begin;
+  if (contraction > 0) {
+    at_ += contraction;
+  } else if (text_[begin] == ' ' && after < text_.size() && At(after).kind != Kind::kSpace) {
+    at_ = EndOfRun(At(after), &last);
+  } else {
+    at_ = EndOfRun(first, &last);
+    // The last one of several spaces belongs to what follows.
+    if (first.kind == Kind::kSpace && at_ < text_.size() && last > begin) at_ = last;
+  }
+  *piece = text_.substr(begin, at_ - begin);
+  return true;
 }
 
 BytePairs::BytePairs(std::vector<std::string> tokens, std::vector<std::string> merges,
@@ -177,58 +177,97 @@ const BytePairs::Merge* BytePairs::Find(int64_t left, int64_t right) const {
   return found == ranks_.end() ? nullptr : &found->second;
 }
 
+namespace {
+
+// The symbols of a piece, each at its first byte. The symbol of one byte is its number. That of
+// more is its number and, at its second and at its last byte, the negative number of its bytes;
+// bytes between hold other negative numbers. So four bytes are enough for each byte of a piece.
+class Symbols {
+ public:
+  explicit Symbols(size_t bytes) { cells_.reserve(bytes); }
+
+  void Add(int64_t id) { cells_.push_back(static_cast<int32_t>(id)); }
+  size_t size() const { return cells_.size(); }
+  bool Begins(size_t at) const { return cells_[at] >= 0; }
+  int64_t Id(size_t at) const { return cells_[at]; }
+  // The symbol after it, or size().
+  size_t After(size_t at) const {
+    const bool longer = at + 1 < size() && cells_[at + 1] < 0;
+    return at + (longer ? static_cast<size_t>(-int64_t{cells_[at + 1]}) : 1);
+  }
+  // REQUIRES: at > 0.
+  size_t Before(size_t at) const {
+    return at - (cells_[at - 1] < 0 ? static_cast<size_t>(-int64_t{cells_[at - 1]}) : 1);
+  }
+  // Joins a symbol with the one after it.
+  void Join(size_t at, int64_t id) {
+    const size_t right = After(at), end = After(right);
+    const auto bytes = static_cast<int32_t>(end - at);
+    cells_[at] = static_cast<int32_t>(id);
+    cells_[right] = -1;
+    cells_[at + 1] = cells_[end - 1] = -bytes;
+  }
+
+ private:
+  std::vector<int32_t> cells_;
+};
+
+}  // namespace
+
 // All occurrences of the pair with the smallest rank are merged from left to right, before pairs
 // that these merges make are compared. A queue of pairs finds them, so that the time is not
 // quadratic in the length of a piece.
 void BytePairs::EncodePiece(std::string_view piece, std::vector<int64_t>* ids) const {
-  struct Symbol {
-    int64_t id, before, after;  // neighbours; -1: none
-  };
-  const auto count = static_cast<int64_t>(piece.size());
-  std::vector<Symbol> symbols;
-  symbols.reserve(piece.size());
-  for (int64_t i = 0; i < count; ++i) {
-    const auto byte = static_cast<unsigned char>(piece[static_cast<size_t>(i)]);
+  if (piece.size() > std::numeric_limits<int32_t>::max())
+    ThrowInvalid("a word of the text has more than 2 GiB");
+  Symbols symbols(piece.size());
+  for (const char c : piece) {
+    const auto byte = static_cast<unsigned char>(c);
     if (bytes_[byte] < 0)
       ThrowInvalid(fmt::format("the vocabulary has no token for the byte 0x{:02x}", byte));
-    symbols.push_back({bytes_[byte], i - 1, i + 1 < count ? i + 1 : -1});
+    symbols.Add(bytes_[byte]);
   }
-  using Entry = std::pair<int64_t, int64_t>;  // rank, place of the left symbol
-  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
-  const auto at = [&symbols](int64_t i) -> Symbol& { return symbols[static_cast<size_t>(i)]; };
-  const auto merge_at = [&](int64_t i) {
-    return i < 0 || at(i).id < 0 || at(i).after < 0 ? nullptr : Find(at(i).id, at(at(i).after).id);
+  // The rank, then the place of the left symbol, in one number.
+  std::vector<uint64_t> entries;
+  entries.reserve(symbols.size());
+  const auto merge_at = [&](size_t i) -> const Merge* {
+    if (!symbols.Begins(i) || symbols.After(i) == symbols.size()) return nullptr;
+    return Find(symbols.Id(i), symbols.Id(symbols.After(i)));
   };
-  const auto add = [&](int64_t i) {
-    if (const Merge* merge = merge_at(i)) queue.emplace(merge->rank, i);
-  };
-  for (int64_t i = 0; i < count; ++i) add(i);
+  for (size_t i = 0; i + 1 < symbols.size(); ++i)
+    if (const Merge* merge = merge_at(i)) entries.push_back(KeyOf(merge->rank, i));
+  std::priority_queue<uint64_t, std::vector<uint64_t>, std::greater<>> queue(std::greater<>(),
+                                                                             std::move(entries));
+  std::vector<uint32_t> merged;
   while (!queue.empty()) {
-    const int64_t rank = queue.top().first;
-    std::vector<int64_t> merged;
-    for (; !queue.empty() && queue.top().first == rank; queue.pop()) {
-      const int64_t left = queue.top().second;
+    const uint64_t rank = queue.top() >> 32;
+    merged.clear();
+    for (; !queue.empty() && queue.top() >> 32 == rank; queue.pop()) {
+      const auto left = static_cast<uint32_t>(queue.top());
       const Merge* merge = merge_at(left);
-      if (!merge || merge->rank != rank) continue;  // a merge has changed a neighbour
-      const int64_t right = at(left).after;
-      at(left).id = merge->result;
-      at(left).after = at(right).after;
-      if (at(left).after >= 0) at(at(left).after).before = left;
-      at(right).id = -1;
+      if (!merge || static_cast<uint64_t>(merge->rank) != rank) continue;  // a neighbour changed
+      symbols.Join(left, merge->result);
       merged.push_back(left);
     }
-    for (const int64_t left : merged) {
+    const auto add = [&](size_t i) {
+      if (const Merge* merge = merge_at(i)) queue.push(KeyOf(merge->rank, i));
+    };
+    for (const uint32_t left : merged) {
       add(left);
-      add(at(left).before);
+      if (left > 0) add(symbols.Before(left));
     }
   }
-  for (const Symbol& symbol : symbols)
-    if (symbol.id >= 0) ids->push_back(symbol.id);
+  for (size_t i = 0; i < symbols.size(); i = symbols.After(i)) ids->push_back(symbols.Id(i));
+}
+
+void BytePairs::Append(std::string_view text, std::vector<int64_t>* ids) const {
+  PieceReader reader(text);
+  for (std::string_view piece; reader.Next(&piece);) EncodePiece(piece, ids);
 }
 
 std::vector<int64_t> BytePairs::Encode(std::string_view text) const {
   std::vector<int64_t> ids;
-  for (const std::string_view piece : PiecesOf(text)) EncodePiece(piece, &ids);
+  Append(text, &ids);
   return ids;
 }
 

@@ -30,6 +30,9 @@ class BytePairs {
 
   // Throws kInvalidArgument for bytes that are not UTF-8, and for a byte without a token.
   std::vector<int64_t> Encode(std::string_view text) const;
+  // Appends what Encode returns. Needs some 20 bytes more for each byte of the longest piece. If it
+  // throws, some numbers may have been appended.
+  void Append(std::string_view text, std::vector<int64_t>* ids) const;
 
   const std::vector<std::string>& tokens() const { return tokens_; }
   const std::vector<std::string>& merges() const { return merges_; }
@@ -51,7 +54,26 @@ class BytePairs {
 // and the others are the characters from U+0100 on, in the order of the bytes.
 std::string AlphabetOf(unsigned char byte);
 
-// The pieces of a text, which is UTF-8.
-std::vector<std::string_view> PiecesOf(std::string_view text);
+// Cuts a text into pieces, one after the other.
+class PieceReader {
+ public:
+  explicit PieceReader(std::string_view text) : text_(text) {}
+  // Returns false at the end. Throws kInvalidArgument for bytes that are not UTF-8.
+  bool Next(std::string_view* piece);
+
+ private:
+  enum class Kind;
+  struct Character {
+    size_t at = 0, bytes = 0;
+    Kind kind = {};
+  };
+  static Kind KindOf(std::string_view character);
+  Character At(size_t at);
+  size_t EndOfRun(const Character& first, size_t* last);
+
+  std::string_view text_;
+  size_t at_ = 0;
+  Character last_;  // that At has read
+};
 
 }  // namespace coracle::inline internal

@@ -58,8 +58,12 @@ std::vector<std::string> TokensOf(const CsvColumn& column, std::string_view cell
 
 namespace {
 
-std::vector<int64_t> PairIdsOf(const TextColumnOptions& options, std::string_view cell) {
-  return options.pairs->Encode(options.lower ? Lowered(std::string(cell)) : std::string(cell));
+void AppendPairIds(const TextColumnOptions& options, std::string_view cell,
+                   std::vector<int64_t>* ids) {
+  if (options.lower)
+    options.pairs->Append(Lowered(std::string(cell)), ids);
+  else
+    options.pairs->Append(cell, ids);
 }
 
 }  // namespace
@@ -67,7 +71,7 @@ std::vector<int64_t> PairIdsOf(const TextColumnOptions& options, std::string_vie
 std::vector<int64_t> TextIdsOf(const CsvColumn& column, std::string_view cell) {
   std::vector<int64_t> ids;
   if (column.byte_pairs) {
-    ids = PairIdsOf(*column.byte_pairs, cell);
+    AppendPairIds(*column.byte_pairs, cell, &ids);
   } else {
     for (const std::string& token : TokensOf(column, cell))
       ids.push_back(column.text()->list->Id(token));
@@ -108,8 +112,8 @@ TextRows::TextRows(const CsvColumn& column) : column_(column) {
 
 void TextRows::Add(std::string_view cell) {
   if (column_.byte_pairs) {
-    const std::vector<int64_t> ids = PairIdsOf(*column_.byte_pairs, cell);
-    values_.insert(values_.end(), ids.begin(), ids.end());
+    values_.resize(offsets_.back());  // without those of a cell that could not be read
+    AppendPairIds(*column_.byte_pairs, cell, &values_);
     offsets_.push_back(values_.size());
     return;
   }
