@@ -2,10 +2,11 @@
 // compared with direct runs, bad requests, clients that are killed or slow, models that are
 // replaced, loaded and unloaded meanwhile. Prints a JSON line for each interval, with latency and
 // the server's memory.
-//   serve_soak --coracle=PATH [--minutes=60] [--interval=60] [--connections=8]
-// Exit code 1: an answer was wrong, an answer had an unexpected status, the server ended, or its
-// memory grew: the mean of the last quarter of the intervals is more than 20% and 32 MB above the
-// second quarter's, if there are 12 intervals or more.
+//   serve_soak --coracle=PATH [--minutes=60] [--interval=60] [--connections=8] [--time_limit=0]
+// --time_limit is that of the server. Exit code 1: an answer was wrong, an answer had an unexpected
+// status, fewer than half of the good requests got their answer (the others 503), the server ended,
+// or its memory grew: the mean of the last quarter of the intervals is more than 20% and 32 MB
+// above the second quarter's, if there are 12 intervals or more.
 #include <coracle/bench/server_connection.h>
 #include <coracle/bench/timing.h>
 #include <coracle/coracle.h>
@@ -34,6 +35,7 @@ using nlohmann::json;
 
 constexpr int64_t kWidth = 64, kClasses = 10;
 constexpr size_t kCases = 64;
+constexpr double kLeastAnswered = 0.5;  // of the good requests
 
 // y = relu(x w) v, with parameters that `seed` decides.
 void SaveNetwork(const std::string& prefix, unsigned seed) {
@@ -124,7 +126,9 @@ bool IsNear(const std::vector<float>& a, const std::vector<float>& b) {
 class ServerProcess {
  public:
   // Its messages go to the file `log`.
-  ServerProcess(const std::string& coracle, const std::string& directory, const std::string& log) {
+  ServerProcess(const std::string& coracle, const std::string& directory, const std::string& log,
+                double time_limit) {
+    const std::string limit = fmt::format("--time_limit={}", time_limit);
     int pipes[2];
     if (::pipe(pipes) != 0) throw Error(ErrorCode::kIo, "no pipe");
     child_ = ::fork();
@@ -135,7 +139,7 @@ class ServerProcess {
       ::close(pipes[0]);
       ::close(pipes[1]);
       ::execl(coracle.c_str(), "coracle", "serve", directory.c_str(), "--port=0", "--workers=2",
-              "--max_memory_mb=128", "--connections=64", nullptr);
+              "--max_memory_mb=128", "--connections=64", limit.c_str(), nullptr);
       ::_exit(126);
     }
     ::close(pipes[1]);
@@ -230,15 +234,17 @@ std::vector<BadRequest> BadRequests() {
 // Counts the answers that clients got since the last report.
 class Counts {
  public:
-  enum What { kBad, kKilled, kSlow, kLoads, kKinds };
+  enum What { kBusy, kBad, kKilled, kSlow, kLoads, kKinds };
 
   void AddGood(double seconds) {
     const std::lock_guard<std::mutex> lock(mutex_);
     good_.push_back(seconds);
+    ++answered_;
   }
   void Add(What what) {
     const std::lock_guard<std::mutex> lock(mutex_);
     ++counts_[what];
+    refused_ += what == kBusy;
   }
   // A defect of the server. Prints the first ones.
   void AddWrong(const std::string& text) {
@@ -249,6 +255,17 @@ class Counts {
     const std::lock_guard<std::mutex> lock(mutex_);
     return wrong_;
   }
+  // Whether enough of the good requests got their answer since the start. If not, prints why.
+  bool WereAnswered() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const uint64_t all = answered_ + refused_;
+    if (answered_ > 0 &&
+        static_cast<double>(answered_) >= kLeastAnswered * static_cast<double>(all))
+      return true;
+    std::fprintf(stderr, "serve_soak: only %llu of %llu good requests were answered\n",
+                 static_cast<unsigned long long>(answered_), static_cast<unsigned long long>(all));
+    return false;
+  }
   void Report(double minutes, double resident) {
     const std::lock_guard<std::mutex> lock(mutex_);
     std::sort(good_.begin(), good_.end());
@@ -256,12 +273,12 @@ class Counts {
       if (good_.empty()) return 0.0;
       return 1000 * good_[static_cast<size_t>(part * static_cast<double>(good_.size() - 1))];
     };
-    fmt::print(R"({{"minutes": {:.2f}, "good": {}, "bad": {}, "killed": {}, "slow": {}, )"
-               R"("loads": {}, "wrong": {}, "p50_ms": {:.3f}, "p99_ms": {:.3f}, )"
+    fmt::print(R"({{"minutes": {:.2f}, "good": {}, "busy": {}, "bad": {}, "killed": {}, )"
+               R"("slow": {}, "loads": {}, "wrong": {}, "p50_ms": {:.3f}, "p99_ms": {:.3f}, )"
                R"("max_ms": {:.3f}, "resident_mb": {:.1f}}})"
                "\n",
-               minutes, good_.size(), counts_[kBad], counts_[kKilled], counts_[kSlow],
-               counts_[kLoads], wrong_, ms(0.5), ms(0.99), ms(1), resident);
+               minutes, good_.size(), counts_[kBusy], counts_[kBad], counts_[kKilled],
+               counts_[kSlow], counts_[kLoads], wrong_, ms(0.5), ms(0.99), ms(1), resident);
     std::fflush(stdout);
     good_.clear();
     std::fill(counts_, counts_ + kKinds, 0);
@@ -271,6 +288,7 @@ class Counts {
   std::mutex mutex_;
   std::vector<double> good_;
   uint64_t counts_[kKinds] = {}, wrong_ = 0;
+  uint64_t answered_ = 0, refused_ = 0;  // good requests since the start
 };
 
 class Soak {
@@ -326,7 +344,11 @@ class Soak {
       const double begin = Now();
       const ServerAnswer answer =
           AskTwice(connection, random() % 2 ? wanted.as_json : wanted.as_bytes);
-      if (answer.status == 503) continue;  // a full queue, or no memory while bombs are unpacked
+      if (answer.status == 503) {  // a full queue, or no memory while bombs are unpacked
+        counts_.Add(Counts::kBusy);
+        Pause(0.01);
+        continue;
+      }
       if (answer.status != 200) {
         counts_.AddWrong(fmt::format("a good request: {} {}", answer.status, answer.body));
         continue;
@@ -465,7 +487,7 @@ int Main(const Arguments& arguments) {
   SaveNetwork(scratch.path + "/served/other", 5);
   std::vector<Case> cases = MakeCases(states);
   const std::string log = scratch.path + "/server.log";
-  ServerProcess server(coracle, scratch.path + "/served", log);
+  ServerProcess server(coracle, scratch.path + "/served", log, arguments.Real("time_limit", 0));
   Soak soak(server, scratch.path, std::move(cases));
   soak.Begin(arguments.Whole("connections", 8));
   const double begin = Now(), end = begin + 60 * arguments.Real("minutes", 60);
@@ -482,7 +504,8 @@ int Main(const Arguments& arguments) {
   if (code != 0)
     std::fprintf(stderr, "serve_soak: the server %s with code %d\n",
                  runs ? "ended after SIGTERM" : "ended by itself", code);
-  if (code == 0 && soak.counts().wrong() == 0 && !Grew(resident)) return 0;
+  const bool answered = soak.counts().WereAnswered();
+  if (code == 0 && answered && soak.counts().wrong() == 0 && !Grew(resident)) return 0;
   const std::string messages = ReadFile(log);
   std::fprintf(stderr, "serve_soak: the server's last messages:\n%s",
                messages.substr(messages.size() - std::min(messages.size(), size_t{4000})).c_str());

@@ -450,9 +450,11 @@ Response HttpServer::Impl::Handled(Peer& peer) {
     Request& request = parser.request();
     if (!IsId(request.Header("x-request-id")))
       throw HttpError(400, "X-Request-Id may have 128 characters, and no spaces");
-    request.deadline = DeadlineOf(request, options_.time_limit);
-    DoUntil(request.deadline, "its body was unpacked",
-            [&] { DecodeBody(options_.max_body, &parser.share(), &request); });
+    request.deadline = DeadlineUnchecked(request, options_.time_limit);
+    if (!request.body.empty()) {
+      DoUntil(request.deadline, "its body was unpacked",
+              [&] { DecodeBody(options_.max_body, &parser.share(), &request); });
+    }
     response = handler_(std::move(request));
   } catch (const HttpError& error) {
     response = ErrorResponse(error.status(), error.what());

@@ -67,7 +67,18 @@ Rows RowsOfCsv(const PredictorCore& core, const std::string& body) {
   return rows;
 }
 
-Rows ReadRows(const PredictorCore& core, const Request& request) {
+// Another try of a picture that is too large would not succeed either.
+DecodedRow RowOfPicture(const PredictorCore& core, const std::string& body,
+                        std::optional<int64_t> decode_mb) {
+  try {
+    return DecodePictureFile(core, body, "the picture", decode_mb);
+  } catch (const Error& e) {
+    if (e.code() == ErrorCode::kResourceExhausted) throw HttpError(413, e.message());
+    throw;
+  }
+}
+
+Rows ReadRows(const PredictorCore& core, const Request& request, std::optional<int64_t> decode_mb) {
   const std::string type = TypeOf(request);
   const bool picture = type.starts_with("image/");
   if (core.config().picture.has_value() != picture)
@@ -75,7 +86,7 @@ Rows ReadRows(const PredictorCore& core, const Request& request) {
                                  : "the model reads a picture: Content-Type is image/png or such");
   Rows rows;
   if (picture) {
-    rows.rows.push_back(DecodePictureFile(core, request.body, "the picture"));
+    rows.rows.push_back(RowOfPicture(core, request.body, decode_mb));
     return rows;
   }
   const bool curl = type == "application/x-www-form-urlencoded";  // what `curl -d` says
@@ -150,9 +161,9 @@ uint64_t PredictBytes(const Request& request) {
 }
 
 Response PredictRoute(const PredictorCore& core, const Request& request, int64_t max_batch,
-                      const RunFeeds& run) {
+                      const RunFeeds& run, std::optional<int64_t> decode_mb) {
   try {
-    const Rows rows = ReadRows(core, request);
+    const Rows rows = ReadRows(core, request, decode_mb);
     const size_t batch = static_cast<size_t>(std::max<int64_t>(max_batch, 1));
     std::string answers;
     for (size_t first = 0; first < rows.rows.size(); first += batch) {

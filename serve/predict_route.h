@@ -4,6 +4,8 @@
 #include <coracle/serve/http_message.h>
 #include <coracle/train/run/predict/predictor_core.h>
 
+#include <optional>
+
 namespace coracle::serve {
 
 // Answers a request by its Content-Type: `application/json` (also without a type) is
@@ -11,9 +13,10 @@ namespace coracle::serve {
 // file of rows; `image/...` is one picture; `text/plain` is one text. The answer is
 // {"answers": [{"prob": "setosa", "prob_score": 0.98}, ...]}, see AnswersToJson. At most
 // `max_batch` rows run together. Throws HttpError: 400 for a body that the model does not read,
-// with the row, and 415 for another type.
+// with the row, 413 for a picture that takes more than DecodeBytes(core, decode_mb) of memory, and
+// 415 for another type.
 Response PredictRoute(const PredictorCore& core, const Request& request, int64_t max_batch,
-                      const RunFeeds& run = {});
+                      const RunFeeds& run = {}, std::optional<int64_t> decode_mb = {});
 
 // Bytes that the rows of a request take while they are read, at most. Throws HttpError with status
 // 413 for a picture that is too large to be read.

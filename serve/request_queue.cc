@@ -6,8 +6,9 @@
 namespace coracle::serve {
 namespace {
 
-// Whether the jobs' inputs differ in their rows only.
+// Whether the jobs may run together: their inputs differ in their rows only.
 bool SameClass(const Job& a, const Job& b) {
+  if (a.rows == 0 || b.rows == 0) return false;
   for (size_t i = 0; i < a.inputs.size(); ++i) {
     const Shape &x = a.inputs[i].shape(), &y = b.inputs[i].shape();
     if (x.rank() != y.rank() || !std::equal(x.begin() + 1, x.end(), y.begin() + 1)) return false;
@@ -102,7 +103,7 @@ void RequestQueue::TakeFitting(Batch* batch, bool* full) {
     jobs_.pop_front();
     --*waiting_;
   }
-  *full = *full || !options_.joins || rows >= options_.max_rows;
+  *full = *full || !options_.joins || rows == 0 || rows >= options_.max_rows;
 }
 
 // A job spends at most half of its time waiting for others.

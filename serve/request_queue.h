@@ -29,7 +29,7 @@ struct InferTimes {
 // A request that waits for its result.
 struct Job {
   std::vector<Tensor> inputs;
-  int64_t rows = 0;  // of each input; 0 if the model has no rows
+  int64_t rows = 0;  // of each input; 0: the job runs alone
   Clock::time_point arrival = Clock::now();
   Clock::time_point deadline = Clock::time_point::max();
   std::promise<std::vector<Tensor>> result;

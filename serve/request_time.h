@@ -12,6 +12,9 @@ namespace coracle::serve {
 // request (0: no limit), and as long as its header Request-Timeout-Ms says. Throws HttpError with
 // status 400 if the header is not a number.
 Clock::time_point DeadlineOf(const Request& request, double time_limit);
+// The same, but leaves out a header that is not a number. Only requests to models are refused for
+// it, where it counts as a bad request.
+Clock::time_point DeadlineUnchecked(const Request& request, double time_limit);
 
 // Limits whose CheckTime throws kCancelled after the deadline.
 std::shared_ptr<ResourceLimits> LimitsUntil(Clock::time_point deadline);

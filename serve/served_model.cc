@@ -1,4 +1,3 @@
-#include <coracle/distribute/part_values.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
@@ -43,34 +42,6 @@ std::vector<Port> PortsOf(const ProgramDesc& program, const std::vector<std::str
     ports.push_back({name, var->dtype(), var->shape()});
   }
   return ports;
-}
-
-bool HasOpenRows(const std::vector<Port>& ports) {
-  return std::all_of(ports.begin(), ports.end(), [](const Port& port) {
-    return port.shape.rank() > 0 && port.shape[0] < 0 && port.dtype != DType::kString;
-  });
-}
-
-bool WritesState(const ProgramDesc& program) {
-  for (const std::string& name : PersistableNames(program)) {
-    const BlockDesc& root = program.Root();
-    for (size_t i = 0; i < root.NumOps(); ++i) {
-      for (const Slot& slot : root.op(i).outputs())
-        if (std::count(slot.args.begin(), slot.args.end(), name) > 0) return true;
-    }
-  }
-  return false;
-}
-
-bool RowsStayApart(const ProgramDesc& program, const std::vector<Port>& inputs,
-                   const std::vector<Port>& outputs) {
-  if (inputs.empty() || !HasOpenRows(inputs) || !HasOpenRows(outputs) || WritesState(program))
-    return false;
-  const PartValues parts(program, DefaultOps());
-  return std::all_of(outputs.begin(), outputs.end(), [&](const Port& output) {
-    const Part& part = parts.Of(output.name);
-    return part.kind == PartKind::kRows && part.place == RowPlace{} && !part.ragged;
-  });
 }
 
 Tensor Joined(const Batch& batch, size_t input) {
@@ -166,7 +137,7 @@ void ServedModel::Load(const std::string& path) {
   const InferenceModel model = LoadInferenceModel(path, state_);
   inputs_ = PortsOf(model.program, model.feed_names);
   outputs_ = PortsOf(model.program, model.fetch_names);
-  has_rows_ = RowsStayApart(model.program, inputs_, outputs_);
+  rows_ = std::make_unique<RowAnalysis>(model.program, inputs_, outputs_, state_);
   CompileOptions compile = options_.compile;
   compile.shape_warnings = false;
   // Each number of rows has a plan of its own.
@@ -233,7 +204,8 @@ std::vector<Tensor> ServedModel::Infer(std::vector<Tensor> inputs, Clock::time_p
                                        InferTimes* times) {
   auto job = std::make_shared<Job>();
   job->inputs = std::move(inputs);
-  if (has_rows_) job->rows = RowsIn(job->inputs);
+  if (has_rows()) RequireRows(job->inputs);
+  if (joins_rows()) job->rows = RowsToJoin(job->inputs);
   job->deadline = deadline;
   if (options_.time_limit > 0)
     job->deadline = std::min(deadline, After(job->arrival, options_.time_limit));
@@ -258,8 +230,8 @@ std::vector<Tensor> ServedModel::Infer(std::vector<Tensor> inputs, Clock::time_p
   return tensors;
 }
 
-// The number of rows that all inputs have.
-int64_t ServedModel::RowsIn(const std::vector<Tensor>& inputs) const {
+// Requires that all inputs have the same number of rows, at most max_batch.
+void ServedModel::RequireRows(const std::vector<Tensor>& inputs) const {
   const int64_t rows = inputs[0].shape()[0];
   for (const Tensor& input : inputs) {
     if (input.shape()[0] != rows)
@@ -268,7 +240,16 @@ int64_t ServedModel::RowsIn(const std::vector<Tensor>& inputs) const {
   if (rows > options_.max_batch)
     throw HttpError(400,
                     fmt::format("a request may have {} rows, got {}", options_.max_batch, rows));
-  return rows;
+}
+
+// The number of rows, if they may be joined with those of other requests; else 0.
+int64_t ServedModel::RowsToJoin(const std::vector<Tensor>& inputs) const {
+  if (inputs[0].shape().rank() == 0) return 0;
+  const int64_t rows = inputs[0].shape()[0];
+  const bool equal = std::all_of(inputs.begin(), inputs.end(), [&](const Tensor& input) {
+    return input.shape().rank() > 0 && input.shape()[0] == rows;
+  });
+  return equal && rows <= options_.max_batch && rows_->Joins(inputs) ? rows : 0;
 }
 
 void ServedModel::Drain() {

@@ -6,9 +6,11 @@
 #include <coracle/serve/infer_codec.h>
 #include <coracle/serve/metrics.h>
 #include <coracle/serve/request_queue.h>
+#include <coracle/serve/row_analysis.h>
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -27,6 +29,7 @@ struct ServeOptions {
   double max_delay = 0;    // seconds that the oldest request waits for others
   size_t max_queue = 256;  // requests that wait; more are refused
   double time_limit = 0;   // seconds for one request, from its arrival; 0: no limit
+  std::optional<int64_t> decode_mb = {};  // most MiB to decode a picture; else as the model says
   CompileOptions compile = {};
   // Ends the first run of a model that is being loaded, when it returns true.
   std::function<bool()> stop_loading = {};
@@ -49,11 +52,14 @@ class ServedModel {
   const std::vector<Port>& outputs() const { return outputs_; }
   // Whether each row of the outputs depends on the same row of the inputs only, by the declared
   // traits of the ops. Then max_batch limits the rows of a request.
-  bool has_rows() const { return has_rows_; }
-  // Whether rows of several requests may run together.
-  bool joins_rows() const { return has_rows_ && options_.max_batch > 1; }
+  bool has_rows() const { return rows_->always(); }
+  // Whether rows of several requests may run together, perhaps only for some shapes.
+  bool joins_rows() const {
+    return (rows_->always() || rows_->depends_on_shapes()) && options_.max_batch > 1;
+  }
   ModelMetrics& metrics() const { return *metrics_; }
   int64_t max_batch() const { return options_.max_batch; }
+  std::optional<int64_t> decode_mb() const { return options_.decode_mb; }
   // Answers raw rows. Throws HttpError with status 400 if the preprocessing of the model is
   // not known.
   const PredictorCore& predictor() const;
@@ -78,7 +84,8 @@ class ServedModel {
   void LoadPreprocess(const std::string& path, const InferenceModel& model);
   void WarmUp();
   void StartWorkers();
-  int64_t RowsIn(const std::vector<Tensor>& inputs) const;
+  void RequireRows(const std::vector<Tensor>& inputs) const;
+  int64_t RowsToJoin(const std::vector<Tensor>& inputs) const;
   Worker MakeWorker() const;
   void Work(Worker& worker);
   void RunBatch(Worker& worker, const Batch& batch);
@@ -92,7 +99,7 @@ class ServedModel {
   const ServeOptions options_;
   const std::shared_ptr<ModelMetrics> metrics_;
   std::vector<Port> inputs_, outputs_;
-  bool has_rows_ = false;
+  std::unique_ptr<RowAnalysis> rows_;
   Scope state_;  // variables that runs change; parameters are part of program_
   std::unique_ptr<PreparedProgram> program_;
   std::unique_ptr<const PredictorCore> predictor_;

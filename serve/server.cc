@@ -274,7 +274,7 @@ Response Server::Predict(Request& request, ServedModel& model) {
       return model.Infer(std::move(feeds), request.deadline);
     };
     return DoUntil(request.deadline, "its rows were read", [&] {
-      return PredictRoute(model.predictor(), request, model.max_batch(), run);
+      return PredictRoute(model.predictor(), request, model.max_batch(), run, model.decode_mb());
     });
   });
 }

@@ -194,12 +194,18 @@ const tensorForm = (model, inputs) => {
   };
 };
 
+let forms = 0;  // how many forms were asked for
 const form = async (raw = true) => {
-  const name = $("model").value;
+  const name = $("model").value, number = ++forms;
   $("form").replaceChildren();
   $("answer").hidden = true;
-  const model = await ask("/v2/models/" + encodeURIComponent(name));
-  if (name !== $("model").value) return;  // another one was chosen meanwhile
+  let model;
+  try {
+    model = await ask("/v2/models/" + encodeURIComponent(name));
+  } catch (error) {
+    if (number === forms) throw error;
+  }
+  if (number !== forms) return;  // another form was chosen meanwhile
   const properties = model.properties ?? {};
   if (properties.raw_rows) {
     const choice = (text, value) => make("label", {}, make("input",

@@ -59,7 +59,7 @@ std::string FormatOf(const PredictorCore& core, const std::string& path,
 }  // namespace
 
 RawRows OpenRawRows(const PredictorCore& core, const std::string& path, const std::string& format,
-                    const std::vector<std::string>& columns, uint64_t decode_bytes) {
+                    const std::vector<std::string>& columns, std::optional<int64_t> decode_mb) {
   RawRows rows;
   rows.format = FormatOf(core, path, format);
   if (core.config().picture.has_value() != (rows.format == "pictures")) {
@@ -72,7 +72,7 @@ RawRows OpenRawRows(const PredictorCore& core, const std::string& path, const st
   if (rows.format == "pictures") {
     if (!columns.empty()) throw UsageError("--columns: pictures have no columns");
     rows.source = MakePictureRows(
-        core, IsDirectory(path) ? PicturesIn(path) : std::vector<std::string>{path}, decode_bytes);
+        core, IsDirectory(path) ? PicturesIn(path) : std::vector<std::string>{path}, decode_mb);
     return rows;
   }
   if (core.config().arrays.empty() == (rows.format == "npz")) {

@@ -4,6 +4,7 @@
 #include <coracle/train/run/predict/row_source.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,8 +12,9 @@ namespace coracle::tools {
 
 // The doc of --decode_mb.
 inline constexpr const char* kDecodeDoc =
-    "the most memory that decoding one picture may take, in MiB; only interlaced PNG and "
-    "progressive JPEG files need more than their resized picture";
+    "the most memory that decoding one picture may take, in `MiB`; only interlaced PNG and "
+    "progressive JPEG files need more than their resized picture; default: decode_mb of the job "
+    "that trained the model, which is 256 unless it says otherwise";
 
 struct RawRows {
   std::unique_ptr<RowSource> source;
@@ -23,9 +25,8 @@ struct RawRows {
 // `path` is a file, a directory of pictures, or "-" for standard input. `format` is "csv", "jsonl",
 // "text", "npz", or "" to choose by the name; `columns` are the columns to keep. Throws UsageError
 // if the model does not read rows of that kind. `core` must outlive the result. Decoding a picture
-// takes at most `decode_bytes`.
+// takes at most DecodeBytes(core, decode_mb).
 RawRows OpenRawRows(const PredictorCore& core, const std::string& path, const std::string& format,
-                    const std::vector<std::string>& columns,
-                    uint64_t decode_bytes = kMostPictureBytes);
+                    const std::vector<std::string>& columns, std::optional<int64_t> decode_mb = {});
 
 }  // namespace coracle::tools

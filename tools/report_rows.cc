@@ -113,7 +113,7 @@ class LabelledRows {
         throw UsageError(
             "the model reads pictures: --data is a directory with a folder for each "
             "class");
-      source_.source = MakePictureRows(core, PicturesOfFolders(request.data), request.decode_bytes);
+      source_.source = MakePictureRows(core, PicturesOfFolders(request.data), request.decode_mb);
       return;
     }
     if (!core.config().arrays.empty())
@@ -335,7 +335,7 @@ QualityReport ReportOnRows(const ReportRequest& request) {
   collector.Finish(request.top, &report);
   if (source.pictures())
     for (ReportedRow& shown : report.worst)
-      shown.picture = ShownPicture(shown.place, request.decode_bytes);
+      shown.picture = ShownPicture(shown.place, DecodeBytes(core, request.decode_mb));
   return report;
 }
 

@@ -22,7 +22,7 @@ struct ReportRequest {
   int64_t top = 5;         // k of the top-k accuracy, at most the number of classes
   int64_t worst = 10;      // number of rows to show
   bool scores = false;     // the first output holds a score for each class, whatever describes it
-  uint64_t decode_bytes = kMostPictureBytes;  // the most memory for decoding a picture
+  std::optional<int64_t> decode_mb = {};  // the most memory for decoding a picture, in MiB
   CompileOptions compile = {};
 };
 

@@ -5,6 +5,7 @@
 #include <coracle/serve/predict_route.h>
 #include <coracle/serve/request_time.h>
 #include <coracle/test/serve/http_client.h>
+#include <coracle/test/serve/serve_models.h>
 #include <coracle/test/train/picture_files.h>
 
 #include <chrono>
@@ -153,9 +154,49 @@ TEST(Deadlines, OfRequests) {
   EXPECT_EQ(serve::DeadlineOf(request, 2), request.received + std::chrono::milliseconds(500));
   EXPECT_EQ(serve::DeadlineOf(request, 0.25), request.received + std::chrono::milliseconds(250));
   EXPECT_EQ(serve::DeadlineOf(request, 1e300), request.received + std::chrono::milliseconds(500));
+  request.headers["request-timeout-ms"] = "x";
+  EXPECT_THROW(serve::DeadlineOf(request, 2), HttpError);
+  EXPECT_EQ(serve::DeadlineUnchecked(request, 2), request.received + std::chrono::seconds(2));
 }
 
-class ServerDeadlines : public HttpTest {};
+class ServerDeadlines : public HttpTest {
+ protected:
+  int StatusOf(const std::string& request, const std::string& timeout,
+               const std::string& body = "") const {
+    return OnlyStatus(
+        fmt::format("{} HTTP/1.1\r\nHost: a\r\nRequest-Timeout-Ms: {}\r\n"
+                    "Connection: close\r\nContent-Length: {}\r\n\r\n{}",
+                    request, timeout, body.size(), body));
+  }
+};
+
+// A request to a model is refused for a header that is no number, and counted. No other is.
+TEST_F(ServerDeadlines, OnlyModelsReadTheHeader) {
+  SetLogSink([](MessageLevel, const std::string&) {});
+  const ServeModels models;
+  const auto metrics = std::make_shared<serve::MetricsTable>();
+  serve::Repository repository(serve::ServeOptions{}, metrics);
+  repository.AddDirectory(models.directory);
+  repository.Refresh();
+  serve::Server server(repository, metrics);
+  Start(SmallLimits(), [&](Request request) { return server.Handle(std::move(request)); });
+  for (const char* bad : {"x", "0", "-1", "1.5"}) {
+    for (const char* path : {"/metrics", "/v2/health/ready", "/v2/models/add", "/"})
+      EXPECT_EQ(StatusOf(std::string("GET ") + path, bad), 200) << path;
+    EXPECT_EQ(StatusOf("POST /v2/repository/index", bad), 200);
+    EXPECT_EQ(StatusOf("POST /v2/models/half/infer", bad, "{}"), 400);
+  }
+  EXPECT_EQ(metrics->Of("half", "1")->Requests(serve::RequestEnd::kBadRequest), 4u);
+}
+
+// Nothing of a request without a body takes time before its handler has it.
+TEST_F(ServerDeadlines, BodilessRequestsAreAnswered) {
+  serve::HttpOptions options = SmallLimits();
+  options.time_limit = 1e-9;
+  Start(options);
+  EXPECT_EQ(StatusOf("GET /x", "1"), 200);
+  EXPECT_EQ(StatusOf("POST /x", "1", "a"), 503);
+}
 
 // The body is unpacked before a handler sees the request.
 TEST_F(ServerDeadlines, HoldWhileTheBodyIsUnpacked) {

@@ -80,6 +80,32 @@ TEST_F(Drain, RequestsThatCameTogether) {
   EXPECT_GT(close, answers.find("GET /x 0")) << answers;
 }
 
+// A client that sends one request after the other is answered for a second, then the server ends.
+TEST_F(Drain, EndlessRequestsDoNotHoldItUp) {
+  Start(SmallLimits());
+  const HttpClient client(port());
+  std::atomic<bool> ended{false};
+  std::thread sender([&] {
+    std::string many;
+    for (int i = 0; i < 50; ++i) many += kGet;
+    while (!ended) client.Send(many);
+  });
+  std::thread reader([&] {
+    while (!client.Read(size_t{4096}).empty()) continue;
+    ended = true;  // closed, or nothing has come for ten seconds
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  const auto begin = serve::Clock::now();
+  server_->Stop();
+  thread_.join();
+  const double seconds = serve::SecondsSince(begin);
+  EXPECT_LT(seconds, 5);
+  ended = true;
+  server_.reset();
+  reader.join();
+  sender.join();
+}
+
 // The first run of the model does not end by itself.
 TEST(RepositoryDrain, LoadsEnd) {
   SetLogSink([](MessageLevel, const std::string&) {});

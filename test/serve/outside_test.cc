@@ -1,6 +1,7 @@
 // Programs of others: Prometheus' promtool reads the metrics, Chromium shows the start page, and
 // Triton's Python client asks for models.
 
+#include <coracle/serve/api_pages.h>
 #include <coracle/serve/http_server.h>
 #include <coracle/test/serve/serve_models.h>
 #include <gtest/gtest.h>
@@ -113,6 +114,38 @@ TEST_F(Outside, ChromiumShowsTheStartPage) {
   const std::string rows = page("/#mean");
   for (const char* part : {"> Raw data</label>", ">width <", ">depth <"})
     EXPECT_NE(rows.find(part), rows.npos) << part << " in\n" << rows;
+}
+
+// Whoever asks for several forms one after the other sees only the last one.
+TEST_F(Outside, ChromiumShowsOneForm) {
+  if (Shell("chromium --version").code != 0) GTEST_SKIP() << "chromium is not installed";
+  std::string page = serve::StartPage();
+  page.insert(page.rfind("</body>"), R"(<script>
+setTimeout(() => {
+  const model = document.getElementById("model");
+  const choose = name => { model.value = name; model.dispatchEvent(new Event("change")); };
+  for (const name of ["half", "add", "half", "log", "half"]) choose(name);
+}, 500);
+</script>)");
+  serve::HttpOptions options;
+  options.port = 0;
+  serve::HttpServer http(options, [&](serve::Request request) {
+    if (request.path != "/") return server_->Handle(std::move(request));
+    return serve::Response{.type = "text/html; charset=utf-8", .body = page};
+  });
+  http.Bind();
+  std::thread run([&] { http.Run(); });
+  const std::string dom =
+      Shell("{ timeout 60 chromium --headless --no-sandbox --disable-gpu --user-data-dir=" +
+            models_.directory + "/profile --virtual-time-budget=5000 --dump-dom http://127.0.0.1:" +
+            std::to_string(http.port()) + "/ 2> /dev/null; }")
+          .text;
+  http.Stop();
+  run.join();
+  const size_t button = dom.find(">Run</button>");
+  ASSERT_NE(button, dom.npos) << dom;
+  EXPECT_EQ(dom.find(">Run</button>", button + 1), dom.npos) << dom;
+  EXPECT_NE(dom.find("FP16 [any, 2]"), dom.npos) << dom;
 }
 
 // The client's own code; it raises for each answer that it does not understand.

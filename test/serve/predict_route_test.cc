@@ -2,6 +2,7 @@
 
 #include <coracle/framework/base/error.h>
 #include <coracle/serve/predict_route.h>
+#include <coracle/test/train/picture_files.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -117,6 +118,27 @@ TEST(PredictRoute, Pictures) {
             R"({"answers":[{"y":[6.0,8.0]}]})");
   Refused(400, core, "image/png", "no picture");
   Refused(415, core, "application/json", R"({"rows": []})");
+}
+
+// The coefficients of a progressive JPEG take about 2 MiB.
+TEST(PredictRoute, MemoryOfPictures) {
+  const auto core = [](const std::string& limit) {
+    return CoreOf("version: 1 picture { column: 'image' channels: 1 height: 1 width: 1 " + limit +
+                      " } input { column: 'image' var: 'x' } output { var: 'y' }",
+                  {-1, 1, 1, 1}, DType::kFloat32, {"y"},
+                  [](const std::vector<Tensor>& feeds) { return feeds; });
+  };
+  const std::string jpeg = MakeJpeg(1000, 1000, 1, std::vector<uint8_t>(1'000'000, 51), true);
+  const PredictorCore free = core(""), strict = core("decode_mb: 1");
+  EXPECT_EQ(Answer(free, "image/jpeg", jpeg), R"({"answers":[{"y":[51.0]}]})");
+  const std::string why = Refused(413, strict, "image/jpeg", jpeg);
+  EXPECT_NE(why.find("the limit is 1.0 MiB; decode_mb of the job"), why.npos) << why;
+  // A flag of the server goes before the limit of the model.
+  Request request;
+  request.headers["content-type"] = "image/jpeg";
+  request.body = jpeg;
+  EXPECT_EQ(PredictRoute(strict, request, 2, {}, 64).status, 200);
+  EXPECT_THROW(PredictRoute(free, request, 2, {}, 1), HttpError);
 }
 
 TEST(PredictRoute, Texts) {

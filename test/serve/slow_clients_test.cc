@@ -1,11 +1,13 @@
 // Clients that send slowly do not hold up others.
 
+#include <coracle/framework/base/error.h>
 #include <coracle/test/serve/http_client.h>
 #include <fcntl.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <ctime>
 
 namespace coracle::slow_clients_test {
 
@@ -137,6 +139,68 @@ TEST_F(SlowClients, SlowestBodiesMakeRoom) {
   EXPECT_EQ(slow.ReadStatus(), 408);
   fast.Send("x");
   EXPECT_EQ(fast.ReadStatus(), 200);
+}
+
+// The log of a full disk throws. A client that is refused for its slow head is logged, too.
+TEST(FullLog, DoesNotEndTheServer) {
+  serve::HttpOptions options;
+  options.port = 0;
+  options.connections = 1;
+  std::atomic<int> logged{0};
+  double received = -1;
+  serve::HttpServer server(
+      options, [](const serve::Request&) { return serve::Response(); },
+      [&](const serve::HttpServer::Access& access) {
+        if (access.status == 408) received = access.receive_seconds;
+        ++logged;
+        throw Error(ErrorCode::kIo, "no space left");
+      });
+  server.Bind();
+  std::thread run([&] { server.Run(); });
+  for (int i = 0; i < 3; ++i) {
+    const HttpClient slow(server.port());
+    slow.Send("GET /x HTTP/1.1\r\n");
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    const HttpClient client(server.port());
+    client.Send(kGet);
+    EXPECT_EQ(client.ReadStatus(), 200);
+    EXPECT_EQ(slow.ReadStatus(), 408);
+  }
+  server.Stop();
+  run.join();
+  EXPECT_EQ(logged, 6);
+  EXPECT_GT(received, 0.5);
+  EXPECT_LT(received, 60);
+}
+
+double ProcessorSeconds() {
+  timespec time = {};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
+// The loop gets one notice of a connection that its client resets while the answer is made.
+TEST_F(SlowClients, ResetsKeepNoProcessorBusy) {
+  Start(SmallLimits(), [](const serve::Request& request) {
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    return Echo(request);
+  });
+  {
+    const int socket = ::socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port()));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(::connect(socket, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    ASSERT_GT(::send(socket, kGet.data(), kGet.size(), MSG_NOSIGNAL), 0);
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    const linger reset = {1, 0};
+    ::setsockopt(socket, SOL_SOCKET, SO_LINGER, &reset, sizeof reset);
+    ::close(socket);
+  }
+  const double before = ProcessorSeconds();
+  std::this_thread::sleep_for(std::chrono::milliseconds(600));
+  EXPECT_LT(ProcessorSeconds() - before, 0.2);
 }
 
 }  // namespace coracle::slow_clients_test

@@ -254,6 +254,8 @@ deploy { input: "image" output: "prob" } output_dir: "d")");
   Expect("coracle predict d pictures --bad_rows=mark", 0, {"1 of 3 rows could not be read"});
   Expect("coracle predict d town.csv", 2, {"reads pictures"});
   Expect("coracle predict d pictures/b.pgm --decode_mb=0", 2, {"decode_mb"});
+  Expect("coracle predict d - --format=requests --decode_mb=9 < /dev/null", 2,
+         {"--decode_mb are for rows; a request has its own \"top\", and no picture"});
 }
 
 }  // namespace coracle::predict_cli_test

@@ -217,7 +217,7 @@ TEST_F(ServeCli, TheDrainEnds) {
 
 TEST_F(ServeCli, BadFlags) {
   for (const char* flag : {"--connections=0", "--connections=65537", "--trace_all",
-                           "--max_memory_mb=-1", "--drain=-1"}) {
+                           "--max_memory_mb=-1", "--drain=-1", "--drain=0", "--decode_mb=0"}) {
     Begin({directory_ + "/relu.pdmodel", flag});
     const int status = Status();
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) != 0 && WEXITSTATUS(status) < 126)

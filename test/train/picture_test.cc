@@ -297,7 +297,7 @@ TEST(Picture, LimitsNameThemselves) {
   ExpectContains(
       refused(interlaced, 8, 1 << 18),
       "the limit is 256.0 KiB; decode_mb of the job's pictures raises it, or --decode_mb of "
-      "predict and report");
+      "predict, report and serve");
   ExpectContains(refused(MakeJpeg(600, 600, 1, Bytes(360'000, 9), true), 8, 1 << 18),
                  "dir/p: a progressive JPEG of 600 x 600 pixels takes");
   ExpectContains(refused(NoisePng(300, 300), 0, 1 << 16), "dir/p: a PNG of 300 x 300 pixels takes");

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 namespace coracle::tools {
 namespace {
@@ -26,7 +27,7 @@ struct PredictFlags {
   bool probabilities = false;
   int64_t batch = 0;
   BadRows bad_rows = BadRows::kStop;
-  int64_t decode_mb = int64_t{kMostPictureBytes >> 20};
+  std::optional<int64_t> decode_mb = {};
   CompileFlags compile = {};
 };
 
@@ -107,12 +108,13 @@ bool ToStandardOutput(const PredictFlags& flags) { return flags.out.empty() || f
 
 void RequireNoRowFlags(const PredictFlags& flags) {
   const bool some = flags.top != 1 || !flags.columns.empty() || flags.probabilities ||
-                    flags.batch != 0 || flags.bad_rows != BadRows::kStop ||
+                    flags.batch != 0 || flags.bad_rows != BadRows::kStop || flags.decode_mb ||
                     !ToStandardOutput(flags);
   if (some)
     throw UsageError(
         "requests are answered line by line on standard output: --out, --top, --columns, "
-        "--probabilities, --batch and --bad_rows are for rows; a request has its own \"top\"");
+        "--probabilities, --batch, --bad_rows and --decode_mb are for rows; a request has its own "
+        "\"top\", and no picture");
 }
 
 AnswerOptions AnswersOf(const PredictFlags& flags, const RawRows& rows) {
@@ -162,8 +164,7 @@ int RunPredict(const Args& args, const PredictFlags& flags) {
   }
   const Predictor predictor(args[0], options);
   const PredictorCore& core = predictor.core();
-  const RawRows rows = OpenRawRows(core, args[1], flags.format, flags.columns,
-                                   static_cast<uint64_t>(flags.decode_mb) << 20);
+  const RawRows rows = OpenRawRows(core, args[1], flags.format, flags.columns, flags.decode_mb);
   const AnswerOptions answers = AnswersOf(flags, rows);
   const size_t batch = flags.batch > 0 ? static_cast<size_t>(flags.batch)
                        : rows.waits    ? size_t{1}

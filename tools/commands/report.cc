@@ -21,7 +21,7 @@ struct ReportFlags {
   int64_t top = 5;
   int64_t worst = 10;
   bool scores = false;
-  int64_t decode_mb = int64_t{kMostPictureBytes >> 20};
+  std::optional<int64_t> decode_mb = {};
   CompileFlags compile = {};
 };
 
@@ -78,7 +78,7 @@ int RunReport(const Args& args, const ReportFlags& flags) {
   request.top = flags.top;
   request.worst = flags.worst;
   request.scores = flags.scores;
-  request.decode_bytes = static_cast<uint64_t>(flags.decode_mb) << 20;
+  request.decode_mb = flags.decode_mb;
   request.compile = CompileOptionsOf(flags.compile);
   const QualityReport report = flags.job.empty() ? ReportOnRows(request) : ReportOnTestSet(request);
   if (flags.out.empty() || flags.out == "-") {

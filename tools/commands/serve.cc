@@ -6,6 +6,7 @@
 #include <coracle/serve/server.h>
 #include <coracle/tools/commands.h>
 #include <coracle/tools/flags.h>
+#include <coracle/tools/raw_rows.h>
 #include <fmt/format.h>
 #include <malloc.h>
 #include <sys/resource.h>
@@ -15,6 +16,7 @@
 #include <memory>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 namespace coracle::tools {
 namespace {
@@ -30,6 +32,7 @@ struct ServeFlags {
   int64_t max_queue = 256;
   int64_t max_body_mb = 64;
   int64_t max_memory_mb = 0;
+  std::optional<int64_t> decode_mb = {};
   int32_t connections = 256;
   double watch = 0;
   double grace = 0;
@@ -67,6 +70,7 @@ Fields<ServeFlags> ServeFields() {
           "most `MB` (megabytes) of all requests that are there at the same time, with the tensors "
           "that are made of them; more are answered with status 503; 0: 16 times --max_body_mb",
           ClosedRange(0, int64_t{1} << 30))
+      .Add("decode_mb", &F::decode_mb, kDecodeDoc, LimitedRange(1, 1 << 24))
       .Add("connections", &F::connections,
            "connections at the same time; an idle one is closed when another client waits, and "
            "more wait",
@@ -97,6 +101,7 @@ serve::ServeOptions ServeOptionsOf(const ServeFlags& flags) {
   options.max_batch = flags.max_batch;
   options.max_delay = flags.max_delay_ms / 1000;
   options.max_queue = static_cast<size_t>(flags.max_queue);
+  options.decode_mb = flags.decode_mb;
   options.compile = CompileOptionsOf(flags.compile);
   options.time_limit = options.compile.time_limit;
   options.compile.time_limit = 0;  // counts from the arrival of the request

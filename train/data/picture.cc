@@ -237,8 +237,8 @@ class PictureMaker : public PictureRowSink {
       throw Error(
           ErrorCode::kResourceExhausted,
           fmt::format("{}: {} of {} x {} pixels takes {} of memory; the limit is {}; "
-                      "decode_mb of the job's pictures raises it, or --decode_mb of predict "
-                      "and report",
+                      "decode_mb of the job's pictures raises it, or --decode_mb of predict, "
+                      "report and serve",
                       source_, head.kind, head.width, head.height, HumanBytes(bytes),
                       HumanBytes(form_.most_bytes)));
     }

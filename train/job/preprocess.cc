@@ -121,6 +121,10 @@ Fields<RawPicture> RawPictureFields() {
       .Add("channel_order", &O::channel_order,
            "Of 3 channels, as the model reads them; picture files are decoded in this order",
            ChannelOrders("RawPicture.ChannelOrder"))
+      .Add("decode_mb", &O::decode_mb,
+           "The most memory that decoding one file may take, in MiB; --decode_mb of a command sets "
+           "another limit",
+           LimitedRange(1, 1 << 24))
       .Rule(CheckPicture);
 }
 

@@ -46,6 +46,7 @@ struct RawPicture {
   std::vector<float> mean = {}, scale = {};
   std::optional<TransformOptions> transform = {};  // the centre, without random changes
   std::vector<float> mean_image = {};              // [C, H, W] of mean_file
+  int64_t decode_mb = 256;  // the most memory that decoding one file may take
 };
 
 // Texts, of which each character becomes a number.

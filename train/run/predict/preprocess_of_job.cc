@@ -130,6 +130,7 @@ std::optional<RawPicture> WholePicture(const JobConfig& config, const DataSource
     picture.height = options.height, picture.width = options.width;
     picture.mean = options.mean;
     if (!options.scale.empty()) picture.scale = options.scale;
+    picture.decode_mb = options.decode_mb;
     return picture;
   }
   if (const auto* datum = std::get_if<DatumOptions>(&source)) {

@@ -265,8 +265,9 @@ class CsvRowSource : public RowSource {
 
 class PictureRows : public RowSource {
  public:
-  PictureRows(const PredictorCore& core, std::vector<std::string> files, uint64_t decode_bytes)
-      : core_(core), files_(std::move(files)), decode_bytes_(decode_bytes) {}
+  PictureRows(const PredictorCore& core, std::vector<std::string> files,
+              std::optional<int64_t> decode_mb)
+      : core_(core), files_(std::move(files)), decode_mb_(decode_mb) {}
   const std::vector<std::string>& kept() const override { return names_; }
   bool Next(SourceRow* row) override {
     *row = SourceRow();
@@ -274,8 +275,8 @@ class PictureRows : public RowSource {
     row->place = files_[next_++];
     row->kept = {row->place};
     try {
-      row->row = DecodePictureFile(core_, ReadFile(row->place, kMaxPictureFile), row->place,
-                                   decode_bytes_);
+      row->row =
+          DecodePictureFile(core_, ReadFile(row->place, kMaxPictureFile), row->place, decode_mb_);
     } catch (const Error& e) {
       row->error = e;
     }
@@ -285,7 +286,7 @@ class PictureRows : public RowSource {
  private:
   const PredictorCore& core_;
   std::vector<std::string> files_;
-  uint64_t decode_bytes_;
+  std::optional<int64_t> decode_mb_;
   std::vector<std::string> names_ = {"file"};
   size_t next_ = 0;
 };
@@ -343,16 +344,20 @@ class ArrayRows : public RowSource {
 
 }  // namespace
 
+uint64_t DecodeBytes(const PredictorCore& core, std::optional<int64_t> decode_mb) {
+  return static_cast<uint64_t>(decode_mb.value_or(core.config().picture->decode_mb)) << 20;
+}
+
 // An array has the model's own order of channels already.
 DecodedRow DecodePictureFile(const PredictorCore& core, std::string_view bytes,
-                             const std::string& source, uint64_t decode_bytes) {
+                             const std::string& source, std::optional<int64_t> decode_mb) {
   const bool npy = bytes.starts_with("\x93NUMPY");
   const RawPicture& raw = *core.config().picture;
   PictureForm form;
   form.channels = raw.channels == 1 || raw.channels == 3 ? raw.channels : 0;
   form.height = raw.height, form.width = raw.width;
   form.order = raw.channel_order;
-  form.most_bytes = decode_bytes;
+  form.most_bytes = DecodeBytes(core, decode_mb);
   const Tensor picture = npy ? ParseNpy(bytes, source) : DecodePicture(bytes, source, form);
   try {
     return core.decoder().DecodePicture(picture);
@@ -397,8 +402,9 @@ std::unique_ptr<RowSource> MakeTextRows(const PredictorCore& core, ReadChunk rea
 }
 
 std::unique_ptr<RowSource> MakePictureRows(const PredictorCore& core,
-                                           std::vector<std::string> files, uint64_t decode_bytes) {
-  return std::make_unique<PictureRows>(core, std::move(files), decode_bytes);
+                                           std::vector<std::string> files,
+                                           std::optional<int64_t> decode_mb) {
+  return std::make_unique<PictureRows>(core, std::move(files), decode_mb);
 }
 
 std::unique_ptr<RowSource> MakeArrayRows(const PredictorCore& core, const std::string& file) {

@@ -54,10 +54,10 @@ std::unique_ptr<RowSource> MakeTextRows(const PredictorCore& core, ReadChunk rea
                                         const RowSourceOptions& options);
 // Files of pictures: PNG, JPEG, PNM, or an npy array uint8 [H, W] or [C, H, W]. The only column to
 // keep is "file".
-// Decoding a file takes at most `decode_bytes` of memory.
+// Decoding a file takes at most DecodeBytes(core, decode_mb) of memory.
 std::unique_ptr<RowSource> MakePictureRows(const PredictorCore& core,
                                            std::vector<std::string> files,
-                                           uint64_t decode_bytes = kMostPictureBytes);
+                                           std::optional<int64_t> decode_mb = {});
 // The rows of the arrays in an npz file, as NumPy and `coracle run --out` write them. Reads the
 // whole file.
 std::unique_ptr<RowSource> MakeArrayRows(const PredictorCore& core, const std::string& file);
@@ -65,8 +65,11 @@ std::unique_ptr<RowSource> MakeArrayRows(const PredictorCore& core, const std::s
 std::vector<std::string> PicturesIn(const std::string& directory);
 bool IsPictureName(const std::string& path);
 
-// Decodes the bytes of a picture for the model.
+// The most memory that decoding a picture may take: `decode_mb` MiB, else what the description of
+// the model says.
+uint64_t DecodeBytes(const PredictorCore& core, std::optional<int64_t> decode_mb);
+// Decodes the bytes of a picture for the model. Throws kResourceExhausted above that limit.
 DecodedRow DecodePictureFile(const PredictorCore& core, std::string_view bytes,
-                             const std::string& source, uint64_t decode_bytes = kMostPictureBytes);
+                             const std::string& source, std::optional<int64_t> decode_mb = {});
 
 }  // namespace coracle::inline internal

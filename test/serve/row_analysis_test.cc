@@ -1,0 +1,278 @@
+// Which models join requests: shapes that ops compute from the shapes of batches, open sizes, and
+// near misses that mix rows. Joined answers are those of each request alone.
+
+#include <coracle/distribute/part_values.h>
+#include <coracle/edit/written_shapes.h>
+#include <coracle/serve/row_analysis.h>
+#include <coracle/test/serve/small_models.h>
+#include <coracle/test/test_data.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <random>
+
+namespace coracle::row_analysis_test {
+
+using serve::Port;
+using serve::RowAnalysis;
+using Numbers = std::vector<int32_t>;
+
+// A model of x whose ops are appended by `body`, with the output "y".
+struct Model {
+  ProgramDesc main, startup;
+  Shape x, y;
+
+  Model(const Shape& input, const Shape& output, const std::function<void(Builder&)>& body)
+      : x(input), y(output) {
+    Builder net(main, startup);
+    net.Data("x", input);
+    body(net);
+    main.Root().Var("y").SetShape(output);
+  }
+  std::unique_ptr<RowAnalysis> Analysis() const {
+    return std::make_unique<RowAnalysis>(main, std::vector<Port>{{"x", DType::kFloat32, x}},
+                                         std::vector<Port>{{"y", DType::kFloat32, y}}, Scope());
+  }
+  bool Always() const { return Analysis()->always(); }
+  bool Joins(const Shape& shape) const {
+    return Analysis()->Joins({Tensor::Zeros(DType::kFloat32, shape)});
+  }
+};
+
+// The mean of each channel of x [N, C, H, W]: g [N, C, 1, 1].
+void Pool(Builder& net) {
+  net.Append(
+      "pool2d", {{"X", {"x"}}}, {{"Out", {"g"}}},
+      {{"pooling_type", std::string("avg")}, {"global_pooling", true}, {"ksize", Numbers{1, 1}}});
+}
+
+// dim = the dimension `axis` of a variable, as exporters compute it.
+void Dim(Builder& net, const std::string& of, int32_t axis, const std::string& dim) {
+  net.Append("shape", {{"Input", {of}}}, {{"Out", {dim + ".all"}}});
+  net.Append("cast", {{"X", {dim + ".all"}}}, {{"Out", {dim + ".wide"}}},
+             {{"in_dtype", 2}, {"out_dtype", 3}});
+  net.Append("slice", {{"Input", {dim + ".wide"}}}, {{"Out", {dim}}},
+             {{"axes", Numbers{0}}, {"starts", Numbers{axis}}, {"ends", Numbers{axis + 1}}});
+}
+
+void Number(Builder& net, int64_t value, const std::string& name) {
+  net.Append(
+      "fill_constant", {}, {{"Out", {name}}},
+      {{"shape", std::vector<int64_t>{1}}, {"dtype", 3}, {"value", static_cast<float>(value)}});
+}
+
+// y = `from`, reshaped to [first, second].
+void Reshape(Builder& net, const std::string& from, const std::string& first,
+             const std::string& second, const std::string& to = "y") {
+  net.Append("concat", {{"X", {first, second}}}, {{"Out", {to + ".shape"}}}, {{"axis", 0}});
+  net.Append("reshape2", {{"X", {from}}, {"Shape", {to + ".shape"}}},
+             {{"Out", {to}}, {"XShape", {to + ".x"}}});
+}
+
+Model Pooled(const std::string& of, int32_t axis, int64_t second) {
+  return Model({-1, 3, 4, 4}, {-1, 3}, [&](Builder& net) {
+    Pool(net);
+    Dim(net, of, axis, "n");
+    Number(net, second, "rest");
+    Reshape(net, "g", "n", "rest");
+  });
+}
+
+TEST(RowAnalysis, FollowsShapesOfBatches) {
+  EXPECT_TRUE(Pooled("g", 0, -1).Always());
+  EXPECT_TRUE(Pooled("g", 0, 3).Always());
+  EXPECT_TRUE(Pooled("x", 0, 3).Always());
+  EXPECT_TRUE(Pooled("x", 0, -1).Always());
+}
+
+// An op that reads the mean of all rows makes rows that depend on all of them.
+TEST(RowAnalysis, SeesValuesOfAllRows) {
+  for (const bool keep : {true, false}) {
+    const Model centred({-1, 3}, {-1, 3}, [keep](Builder& net) {
+      net.Append("reduce_mean", {{"X", {"x"}}}, {{"Out", {"m"}}},
+                 {{"dim", Numbers{0}}, {"keep_dim", keep}, {"reduce_all", false}});
+      net.Append("elementwise_sub", {{"X", {"x"}}, {"Y", {"m"}}}, {{"Out", {"y"}}}, {{"axis", -1}});
+    });
+    EXPECT_FALSE(centred.Always());
+    const Model open({-1, -1}, {-1, 3}, [keep](Builder& net) {
+      net.Append("reduce_sum", {{"X", {"x"}}}, {{"Out", {"m"}}},
+                 {{"dim", Numbers{0}}, {"keep_dim", keep}, {"reduce_all", false}});
+      net.Append("elementwise_mul", {{"X", {"x"}}, {"Y", {"m"}}}, {{"Out", {"y"}}}, {{"axis", -1}});
+    });
+    EXPECT_FALSE(open.Joins({1, 3}));
+  }
+}
+
+TEST(RowAnalysis, DimsOneByOne) {
+  const Model list({-1, 3, 4, 4}, {-1, 3}, [](Builder& net) {
+    Pool(net);
+    Dim(net, "x", 0, "n");
+    Number(net, 3, "rest");
+    net.Append("reshape2", {{"X", {"g"}}, {"ShapeTensor", {"n", "rest"}}},
+               {{"Out", {"y"}}, {"XShape", {"y.x"}}});
+  });
+  EXPECT_TRUE(list.Always());
+}
+
+TEST(RowAnalysis, SeesRowsThatAreMixed) {
+  EXPECT_FALSE(Pooled("x", 1, -1).Always());  // [3, -1]
+  EXPECT_FALSE(Pooled("g", 2, -1).Always());  // [1, -1]
+  EXPECT_FALSE(Pooled("x", 0, 1).Always());   // [N, 1] fits no batch
+  // [3, N] as [N, 3] has other rows.
+  const Model turned({-1, 3, 4, 4}, {-1, 3}, [](Builder& net) {
+    Pool(net);
+    Dim(net, "x", 0, "n");
+    Number(net, -1, "rest");
+    Reshape(net, "g", "n", "rest", "rows");
+    net.Append("transpose2", {{"X", {"rows"}}}, {{"Out", {"turned"}}, {"XShape", {"turned.x"}}},
+               {{"axis", Numbers{1, 0}}});
+    Reshape(net, "turned", "n", "rest");
+  });
+  EXPECT_FALSE(turned.Always());
+  // The claim that both have the number of rows is wrong: g2 has twice as many.
+  const Model twice({-1, 3, 4, 4}, {-1, 6}, [](Builder& net) {
+    Pool(net);
+    net.Append("concat", {{"X", {"g", "g"}}}, {{"Out", {"g2"}}}, {{"axis", 0}});
+    Dim(net, "x", 0, "n");
+    Number(net, -1, "rest");
+    Reshape(net, "g2", "n", "rest");
+  });
+  EXPECT_FALSE(twice.Always());
+  const Model mean({-1, 3, 4, 4}, {-1, 3}, [](Builder& net) {
+    Pool(net);
+    net.Append("reduce_mean", {{"X", {"g"}}}, {{"Out", {"m"}}},
+               {{"dim", Numbers{0}}, {"keep_dim", true}, {"reduce_all", false}});
+    net.Append("elementwise_sub", {{"X", {"g"}}, {"Y", {"m"}}}, {{"Out", {"d"}}}, {{"axis", -1}});
+    Dim(net, "d", 0, "n");
+    Number(net, -1, "rest");
+    Reshape(net, "d", "n", "rest");
+  });
+  EXPECT_FALSE(mean.Always());
+}
+
+// A variable that is written again has other dimensions than before.
+TEST(RowAnalysis, DimsOfVariablesThatChange) {
+  const Model changed({-1, 3, 4, 4}, {-1, 3}, [](Builder& net) {
+    Pool(net);
+    Dim(net, "g", 0, "n");
+    net.Append("reshape2", {{"X", {"g"}}}, {{"Out", {"g"}}, {"XShape", {"g.x"}}},
+               {{"shape", Numbers{3, -1}}});
+    Number(net, -1, "rest");
+    Reshape(net, "g", "n", "rest");
+  });
+  EXPECT_FALSE(changed.Always());
+}
+
+// The sizes of pictures decide.
+TEST(RowAnalysis, OpenSizes) {
+  const Model pooled({-1, 3, -1, -1}, {-1, 3}, [](Builder& net) {
+    Pool(net);
+    Dim(net, "g", 0, "n");
+    Number(net, 3, "rest");
+    Reshape(net, "g", "n", "rest");
+  });
+  EXPECT_FALSE(pooled.Always());
+  EXPECT_TRUE(pooled.Analysis()->depends_on_shapes());
+  EXPECT_TRUE(pooled.Joins({1, 3, 8, 8}));
+  EXPECT_TRUE(pooled.Joins({2, 3, 5, 9}));
+  EXPECT_FALSE(pooled.Joins({2, 3, 5}));
+  // Of a picture of 4 x 4, [N, 3, 4, 4] is [N, 48]; one of 8 x 8 becomes four rows.
+  const Model flat({-1, 3, -1, -1}, {-1, 48}, [](Builder& net) {
+    net.Append("reshape2", {{"X", {"x"}}}, {{"Out", {"y"}}, {"XShape", {"y.x"}}},
+               {{"shape", Numbers{-1, 48}}});
+  });
+  EXPECT_TRUE(flat.Joins({1, 3, 4, 4}));
+  EXPECT_FALSE(flat.Joins({1, 3, 8, 8}));
+  EXPECT_FALSE(flat.Joins({1, 3, 5, 5}));  // does not fit
+  const auto analysis = flat.Analysis();
+  for (int i = 0; i < 2; ++i) {  // the second answer is the kept one
+    EXPECT_TRUE(analysis->Joins({Tensor::Zeros(DType::kFloat32, {3, 3, 4, 4})}));
+    EXPECT_FALSE(analysis->Joins({Tensor::Zeros(DType::kFloat32, {3, 3, 8, 8})}));
+  }
+}
+
+// The copy computes what the program computes.
+TEST(RowAnalysis, WrittenShapesComputeTheSame) {
+  for (const std::string& of : {"g", "x"}) {
+    for (const int64_t second : {-1, 3}) {
+      const Model model = Pooled(of, 0, second);
+      const WrittenShapes written =
+          WriteShapes(model.main, {{"x", {-1, 3, 4, 4}}}, Scope(), DefaultOps());
+      EXPECT_EQ(written.program.Root().FindVar("y")->shape(), (Shape{-1, 3}));
+      EXPECT_EQ(written.equal_dims.empty(), of == "g" || second == 3);
+      std::mt19937 random(3);
+      Tensor x(DType::kFloat32, {5, 3, 4, 4});
+      for (float& value : x.span<float>()) value = static_cast<float>(random() % 1000);
+      Scope one, two;
+      Executor exe;
+      PreparedProgram a = exe.Prepare(model.main, {"x"}, {"y"});
+      PreparedProgram b = exe.Prepare(written.program, {"x"}, {"y"});
+      EXPECT_TRUE(BitEqual(a.Run(one, {x})[0], b.Run(two, {x})[0]));
+    }
+  }
+}
+
+// --- served ---
+
+class JoinedRuns : public ::testing::Test {
+ protected:
+  // Asks for all inputs at once, and compares the answers with those of runs alone. Returns the
+  // number of runs.
+  uint64_t Runs(const std::string& path, const std::vector<Tensor>& inputs) {
+    const auto metrics = std::make_shared<serve::ModelMetrics>();
+    serve::ServedModel alone(path, "m", "1", {.max_batch = 1},
+                             std::make_shared<serve::ModelMetrics>());
+    serve::ServedModel model(path, "m", "1", {.max_batch = 8, .max_delay = 5}, metrics);
+    std::vector<std::thread> clients;
+    std::atomic<int> good{0};
+    for (const Tensor& input : inputs) {
+      clients.emplace_back([&] {
+        const Tensor answer = model.Infer({input})[0], wanted = alone.Infer({input})[0];
+        good += answer.shape() == wanted.shape() && IsNear(answer, wanted);
+      });
+    }
+    for (std::thread& client : clients) client.join();
+    EXPECT_EQ(good, static_cast<int>(inputs.size()));
+    return metrics->batches;
+  }
+  // A batch may be multiplied in another order than a row.
+  static bool IsNear(const Tensor& a, const Tensor& b) {
+    const auto x = a.span<float>(), y = b.span<float>();
+    for (size_t i = 0; i < x.size(); ++i)
+      if (!(std::abs(x[i] - y[i]) <= 1e-5f * (1 + std::abs(y[i])))) return false;
+    return true;
+  }
+  static std::vector<Tensor> Pictures(int count, const Shape& shape) {
+    std::vector<Tensor> pictures;
+    std::mt19937 random(5);
+    for (int i = 0; i < count; ++i) {
+      pictures.emplace_back(DType::kFloat32, shape);
+      for (float& value : pictures.back().span<float>())
+        value = static_cast<float>(random() % 1000) / 1000;
+    }
+    return pictures;
+  }
+
+  ScratchFolder folder_;
+};
+
+TEST_F(JoinedRuns, OfComputedShapes) {
+  for (const std::string& of : {"g", "x"}) {
+    const Model model = Pooled(of, 0, -1);
+    const std::string path = folder_.path + "/" + of;
+    SaveInferenceModel(path, {"x"}, {"y"}, model.main, Scope());
+    EXPECT_EQ(Runs(path, Pictures(8, {1, 3, 4, 4})), 1u);
+  }
+}
+
+// A classifier that Paddle exported: it reshapes to a shape that it computes.
+TEST_F(JoinedRuns, OfARealClassifier) {
+  const std::string path =
+      TestDataDirectory() + "/paddle/ch_ppocr_mobile_v2.0_cls/inference.pdmodel";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << "there is no " << path;
+  EXPECT_EQ(Runs(path, Pictures(8, {1, 3, 32, 100})), 1u);
+  // What the model was exported for is what is known.
+  EXPECT_EQ(Runs(path, Pictures(2, {1, 3, 48, 192})), 2u);
+}
+
+}  // namespace coracle::row_analysis_test
