@@ -34,8 +34,11 @@ std::vector<TrialSettings> ReadTrials(const JsonReader& json) {
   return trials;
 }
 
-// The last value of the metric, or the best one.
-std::optional<double> ValueOf(const RunSummary& summary, const SweepOptions& options) {
+// The last value of the metric, or the best one. The model of a job that quantises computes with
+// rounding, so that evaluations before do not say how good it is. But until then, trials that have
+// come equally far can be compared.
+std::optional<double> ValueOf(const RunSummary& summary, const SweepOptions& options, bool last) {
+  if (last && summary.all_in_float && !options.metric.starts_with("train/")) return std::nullopt;
   const std::vector<NamedValue>& values = !options.best      ? summary.values
                                           : options.maximize ? summary.largest
                                                              : summary.smallest;
@@ -44,10 +47,9 @@ std::optional<double> ValueOf(const RunSummary& summary, const SweepOptions& opt
   return std::nullopt;
 }
 
-void ReadState(const SweepOptions& options, Trial* trial) {
+void ReadState(Trial* trial) {
   const std::string log = (fs::path(trial->directory) / "log.jsonl").string();
   trial->summary = FileExists(log) ? ReadRunSummary(log) : RunSummary();
-  trial->value = ValueOf(trial->summary, options);
 }
 
 bool HasSnapshots(const Trial& trial) {
@@ -85,7 +87,7 @@ class TrialRounds {
   TrialRounds(const SweepOptions& options, const JobConfig& job) : options_(options), job_(job) {
     for (size_t i = 0; i < options.trials.size(); ++i) {
       Trial trial{i + 1, options.trials[i], InSweep(options, fmt::format("trial_{:03}", i + 1))};
-      ReadState(options, &trial);
+      ReadState(&trial);
       trials_.push_back(std::move(trial));
     }
   }
@@ -144,6 +146,7 @@ class TrialRounds {
     std::vector<Trial*> to_run;
     std::vector<ChildCommand> commands;
     for (Trial* trial : trials) {
+      trial->value = ValueOf(trial->summary, options_, budget.last);
       if (IsComplete(*trial, budget)) continue;
       MakeDirectories(trial->directory);
       to_run.push_back(trial);
@@ -153,7 +156,10 @@ class TrialRounds {
     RunChildren(commands, options_.jobs, [&](size_t i, int code) {
       Trial& trial = *to_run[i];
       trial.error = code == 1 || code == 2 ? ErrorIn(commands[i].output) : "";
-      ReadState(options_, &trial);
+      ReadState(&trial);
+      trial.value = ValueOf(trial.summary, options_, budget.last);
+      if (budget.last && trial.error.empty() && trial.summary.all_in_float)
+        trial.error = "no evaluation after quantize.start_step";
       if (code >= 128) stopped = code - 128;
       Report(trial);
       return code < 128;

@@ -239,6 +239,11 @@ TEST_F(Cli, SweepAndRuns) {
       "coracle sweep job.pbtxt --set=optimizer.sgd.learning_rate=0.001,0.1 --out=kept "
       "--compare=last | grep -A1 '^trial'",
       0, {"trial       test/loss", "\n    2  "});
+  // A metric of training has no evaluations.
+  Expect(
+      "coracle sweep job.pbtxt --set=optimizer.sgd.learning_rate=0.001,0.1 --out=kept "
+      "--metric=train/loss | grep -A1 '^trial'",
+      0, {"trial      train/loss", "\n    2  "});
   Expect("coracle sweep job.pbtxt --set=epochs=1 --metric=train/loss --compare=best --out=t", 2,
          {"--compare=best is of evaluations"});
   Expect("coracle sweep job.pbtxt", 2, {"needs --set=FIELD=VALUES, at least once"});
@@ -248,6 +253,37 @@ TEST_F(Cli, SweepAndRuns) {
       "echo ' random_seed: 5' >> job.pbtxt && coracle sweep job.pbtxt "
       "--set=optimizer.sgd.learning_rate=0.001,0.1,1e30",
       1, {"sweep.json: the job has changed since; give --overwrite or another --out"});
+}
+
+// The model of a job that quantises is the one with rounding: what the evaluations before say does
+// not count.
+TEST_F(Cli, SweepOfQuantisedTraining) {
+  WriteFileAtomic(Path("job.pbtxt"), R"(
+    name: "tiny" model_text: "data { name: 'image' shape: [-1, 784] } "
+      "data { name: 'label' shape: [-1, 1] dtype: INT64 } "
+      "layer { fc { input: 'image' size: 10 output: 'logits' } } "
+      "layer { softmax_with_cross_entropy { logits: 'logits' label: 'label' output: 'ce' } } "
+      "layer { mean { input: 'ce' output: 'loss' } }"
+    train { digits { count: 200 } } test { digits { count: 100 } } quantize { start_step: 4 }
+    best { } optimizer { sgd { learning_rate: 0.1 } } batch_size: 50 max_iter: 8 test_interval: 2)");
+  const std::string sweep =
+      "coracle sweep job.pbtxt --set=optimizer.sgd.learning_rate=0.001,0.1 --out=s ";
+  Expect(sweep, 0, {"trial  best test/loss", "\n    2  "});
+  const std::string early =
+      "{\"type\":\"test\",\"set\":\"test\",\"step\":4,\"rows\":1,"
+      "\"values\":{\"loss\":0.0125},\"time\":1}";
+  const Result again = Shell("cd " + dir_ + " && sed -i '2i " + early +
+                             "' s/trial_001/log.jsonl && " + sweep + "| grep -A1 '^trial'");
+  EXPECT_EQ(again.code, 0) << again.text;
+  EXPECT_NE(again.text.find("\n    2  "), std::string::npos) << again.text;
+  EXPECT_EQ(again.text.find("0.0125"), std::string::npos) << again.text;
+  // A trial that never rounds has no value; the rounds of --halving compare what there is.
+  Expect("coracle sweep job.pbtxt --set=max_iter=4,8 --out=short", 0,
+         {"trial 1: step 4, failed: no evaluation after quantize.start_step", "\n    2  "});
+  Expect("coracle sweep job.pbtxt --set=optimizer.sgd.learning_rate=0.001,0.1 --out=h --halving=2",
+         0, {"trial 1: step 4, test/loss=", "trial 2: step 8, test/loss="});
+  Expect("coracle sweep job.pbtxt --set=quantize.start_step=2,4 --out=q --halving=2", 2,
+         {"--halving compares trials that quantise from the same step on"});
 }
 
 }  // namespace coracle::cli_train_test

@@ -103,6 +103,9 @@ TEST_F(OpsCommand, NeededOpsOfAProgram) {
   WriteMixed();
   Expect("coracle ops --needed mixed.pb", 1, {"op type 'send' is refused"});
   Expect("coracle ops --needed", 2, {"one or more PROGRAMs with --needed"});
+  for (const char* flag : {"--all", "--names", "--markdown", "--out=ops"})
+    Expect(std::string("coracle ops --needed net.pbtxt ") + flag, 2,
+           {"--needed goes with --json only"});
 }
 
 // A net of a quantized product, and softmax of its quantized result.

@@ -96,6 +96,18 @@ TEST(CsvReader, LimitsRows) {
   EXPECT_EQ(RowsOf(&reader), (Rows{"t.csv:1:1: the row has more than 1000 B"}));
 }
 
+// Doubled quotes alone must not pass the limit, wherever the chunks end.
+TEST(CsvReader, LimitsRowsOfDoubledQuotes) {
+  const std::string text = "1,2\n\"" + std::string(5000, '"') + "\"\n3,4\n";
+  for (const size_t size : {size_t{1}, size_t{2}, size_t{3}, size_t{64}}) {
+    CsvReader reader(Chunks(text, size), {"t.csv", ',', 1000});
+    std::vector<CsvCell> cells;
+    ASSERT_TRUE(reader.Next(&cells));
+    EXPECT_THROW(reader.Next(&cells), Error) << size;
+    EXPECT_LT(cells[0].text.size(), 1000u) << size;
+  }
+}
+
 // The next row need not have begun: a pipe may wait for the answer to this one.
 // A quoted cell that is too large has lines that are no rows.
 TEST(CsvReader, SkipsAQuotedCellThatIsTooLarge) {

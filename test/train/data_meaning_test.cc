@@ -12,24 +12,29 @@
 #include <coracle/train/job/preprocess.h>
 #include <coracle/train/log/format.h>
 #include <coracle/train/log/log_records.h>
+#include <coracle/train/run/evaluation/saved_evaluation.h>
 #include <coracle/train/run/predict/output_meaning.h>
 #include <coracle/train/run/predict/row_source.h>
+#include <coracle/train/run/run.h>
 #include <coracle/train/run/saved_model.h>
 #include <coracle/train/run/trainer.h>
+#include <fmt/format.h>
 
 #include <cmath>
+#include <sstream>
 
 namespace coracle::data_meaning_test {
 
 struct Trained {
   TempDir dir;
+  JobConfig job;
   TrainResult result;
   std::vector<std::string> messages;
 
   Trained(const std::string& job_text,
           const std::vector<std::pair<std::string, std::string>>& files) {
     for (const auto& [name, text] : files) WriteFileAtomic(dir / name, text);
-    JobConfig job = ParseJobText(job_text, "job.pbtxt", dir.path());
+    job = ParseJobText(job_text, "job.pbtxt", dir.path());
     job.output_dir = dir / "out";
     TrainCallbacks callbacks;
     callbacks.on_message = [this](const std::string& line) { messages.push_back(line); };
@@ -107,6 +112,54 @@ TEST(ChannelOrder, ArraysHaveTheModelsOwn) {
   const Tensor bytes = Tensor::Of<uint8_t>({3, 1, 2}, {3, 6, 2, 5, 1, 4});
   EXPECT_TRUE(BitEqual(predictor.Predict(RawRow{{}, {{"data", bytes}}})[0].values.Reshaped({1, 2}),
                        AnswerForPicture(trained)));
+}
+
+TEST(ChannelOrder, OfTestPicturesIsThatOfTraining) {
+  TempDir dir;
+  WriteFileAtomic(dir / "p/x/a.png", MakePng(1, 8, 2, {"\x01\x02\x03"}));
+  const auto first = [&](const std::string& order) {
+    const JobConfig job = ParseJobText(
+        "name: 'p' train { pictures { directory: 'p' height: 1 width: 1 scale: 1 channel_order: "
+        "BGR } } "
+        "test { pictures { directory: 'p' height: 1 width: 1 scale: 1 " +
+            order + " } }",
+        "job.pbtxt", dir.path());
+    const DataSourcePtr source = OpenTestData(job, job.TestSets()[0]);
+    std::vector<Tensor> out = {Tensor(DType::kFloat32, {1, 3, 1, 1}),
+                               Tensor(DType::kInt64, {1, 1})};
+    source->Get(std::vector<int64_t>{0}, out);
+    return out[0].data<float>()[0];
+  };
+  EXPECT_EQ(first("channel_order: BGR"), 3);
+  for (const char* order : {"", "channel_order: RGB"})
+    ExpectContains(ErrorOf([&] { first(order); }),
+                   "test pictures: channel_order must be the one of the training data");
+}
+
+// --- limits ---
+
+// The description of a model keeps the memory that decoding a picture may take.
+TEST(Limits, OfPicturesAreKept) {
+  const std::string grey = MakeJpeg(1000, 1000, 1, std::vector<uint8_t>(1'000'000, 51), true);
+  const auto trained_with = [&](const std::string& limit) {
+    return Trained(R"(
+name: "p" model_text: "data { name: 'image' shape: [-1, 1, 2, 2] } data { name: 'label' shape: [-1, 1] dtype: INT64 } "
+  "layer { fc { input: 'image' size: 2 num_flatten_dims: 1 output: 'z' } } "
+  "layer { softmax_with_cross_entropy { logits: 'z' label: 'label' output: 'ce' } } "
+  "layer { mean { input: 'ce' output: 'loss' } }"
+train { pictures { directory: "p" channels: 1 height: 2 width: 2 )" +
+                       limit +
+                       R"( } } optimizer { sgd { learning_rate: 0.1 } } batch_size: 1 epochs: 1
+deploy { input: "image" output: "z" })",
+                   {{"p/x/a.pgm", "P2 2 2 255 1 2 3 4\n"}, {"p/y/b.pgm", "P2 2 2 255 1 2 3 4\n"}});
+  };
+  const Trained usual = trained_with(""), strict = trained_with("decode_mb: 1");
+  EXPECT_EQ(usual.preprocess().picture->decode_mb, 256);
+  EXPECT_EQ(strict.preprocess().picture->decode_mb, 1);
+  const Predictor predictor(strict.result.model_path);
+  ExpectContains(ErrorOf([&] { DecodePictureFile(predictor.core(), grey, "p"); }),
+                 "p: a progressive JPEG of 1000 x 1000 pixels takes");
+  EXPECT_EQ(DecodePictureFile(predictor.core(), grey, "p", 64).size(), 1u);
 }
 
 // Saturation weighs red, green and blue, wherever they are.
@@ -229,8 +282,8 @@ deploy { input: "x" output: "p" })",
 
 // --- confusion matrices ---
 
-TEST(Confusion, IsLoggedForTestSets) {
-  const Trained trained(R"(
+Trained TrainedWithConfusion() {
+  return Trained(R"(
 name: "c" model_text: "data { name: 'x' shape: [-1, 2] } data { name: 'y' shape: [-1, 1] dtype: INT64 } "
   "layer { fc { input: 'x' size: 2 output: 'z' } } "
   "layer { softmax_with_cross_entropy { logits: 'z' label: 'y' output: 'ce' } } "
@@ -240,7 +293,11 @@ bind { column: "data" var: "x" } bind { column: "label" var: "y" }
 metric { var: "z" name: "matrix" kind: CONFUSION label: "y" }
 metric { var: "z" name: "accuracy" kind: ACCURACY label: "y" }
 optimizer { sgd { learning_rate: 0.1 } } batch_size: 3 epochs: 2)",
-                        {{"t.csv", "1,0,no\n0,1,yes\n1,0,no\n0,1,yes\n0,2,yes\n"}});
+                 {{"t.csv", "1,0,no\n0,1,yes\n1,0,no\n0,1,yes\n0,2,yes\n"}});
+}
+
+TEST(Confusion, IsLoggedForTestSets) {
+  const Trained trained = TrainedWithConfusion();
   EXPECT_EQ(trained.result.evaluations[0].values.size(), 2u);  // loss and accuracy
   int logged = 0;
   ForEachLogRecord(trained.dir / "out/log.jsonl", [&](const JsonReader& record) {
@@ -260,6 +317,62 @@ optimizer { sgd { learning_rate: 0.1 } } batch_size: 3 epochs: 2)",
     ++logged;
   });
   EXPECT_EQ(logged, 2);
+}
+
+// `coracle test` counts what the last evaluation of the job counted.
+TEST(Confusion, OfASavedModel) {
+  const Trained trained = TrainedWithConfusion();
+  const Measured measured = MeasureSavedModel(trained.result.eval_path, trained.job);
+  EXPECT_EQ(measured.values.size(), 2u);  // loss and accuracy
+  ASSERT_EQ(measured.confusions.size(), 1u);
+  EXPECT_EQ(measured.confusions[0].class_names, (std::vector<std::string>{"no", "yes"}));
+  std::vector<int64_t> logged;
+  ForEachLogRecord(trained.dir / "out/log.jsonl", [&](const JsonReader& record) {
+    if (record.At("type").Text() != "test") return;
+    logged.clear();
+    for (const JsonReader& row : record.At("confusion").At("matrix").Items())
+      for (const JsonReader& count : row.Items()) logged.push_back(count.Integer(0));
+  });
+  EXPECT_EQ(measured.confusions[0].counts, logged);
+  std::ostringstream out;
+  EXPECT_EQ(TestAndReport(trained.result.eval_path, trained.job, {}, out), 0);
+  ExpectContains(out.str(), "test: loss=");
+  ExpectContains(out.str(), "\nmatrix: rows are labels, columns are answers\n");
+  ExpectContains(out.str(), "\n  0: no ");
+}
+
+// Names of classes belong to the label, not to other targets.
+TEST(Confusion, OfAnotherTargetHasNumbers) {
+  const Trained trained(R"(
+name: "c" model_text: "data { name: 'x' shape: [-1, 2] } data { name: 'y' shape: [-1, 1] dtype: INT64 } "
+  "layer { fc { input: 'x' size: 2 output: 'z' } } layer { op { assign { X: 'y' Out: 'target' } } } "
+  "layer { softmax_with_cross_entropy { logits: 'z' label: 'y' output: 'ce' } } "
+  "layer { mean { input: 'ce' output: 'loss' } }"
+train { csv { file: "t.csv" label_kind: CLASS class: ["no", "yes"] } } test { like_train: true csv { file: "t.csv" } }
+bind { column: "data" var: "x" } bind { column: "label" var: "y" }
+metric { var: "z" name: "named" kind: CONFUSION label: "y" }
+metric { var: "z" name: "other" kind: CONFUSION label: "target" }
+optimizer { sgd { learning_rate: 0.1 } } batch_size: 3 epochs: 1)",
+                        {{"t.csv", "1,0,no\n0,1,yes\n1,0,no\n"}});
+  const Measured measured = MeasureSavedModel(trained.result.eval_path, trained.job);
+  ASSERT_EQ(measured.confusions.size(), 2u);
+  EXPECT_EQ(measured.confusions[0].class_names.size(), 2u);
+  EXPECT_EQ(measured.confusions[1].class_names.size(), 0u);
+  EXPECT_EQ(measured.confusions[0].counts, measured.confusions[1].counts);
+}
+
+std::string Times(int count, const std::string& text) {
+  std::string all;
+  for (int i = 0; i < count; ++i) all += text;
+  return all;
+}
+
+// Characters are not cut, and wide ones count twice.
+TEST(Confusion, NamesOfManyBytes) {
+  const std::string accented = "\u00e9", wide = "\u732b";
+  EXPECT_EQ(FormatConfusion({"m", 2, {1, 2, 3, 4}, {Times(40, accented), Times(20, wide)}}),
+            "m: rows are labels, columns are answers\n  " + std::string(32, ' ') +
+                " 0 1\n  0: " + Times(29, accented) + " 1 2\n  1: " + Times(14, wide) + "  3 4");
 }
 
 TEST(Confusion, IsATable) {
@@ -314,6 +427,30 @@ TEST(RunSummaries, KeepTheExtremesOfEvaluations) {
   EXPECT_EQ(summary.smallest[0].name, "test/loss");
   EXPECT_EQ(summary.smallest[0].value, 0.3);
   EXPECT_EQ(summary.largest[0].value, 0.5);
+}
+
+// Evaluations of a job that quantises count from start_step on.
+TEST(RunSummaries, LeaveOutFloat) {
+  TempDir dir;
+  const auto summary_of = [&](const std::string& steps) {
+    std::string log =
+        "{\"type\":\"start\",\"job\":\"j\",\"step\":0,\"total_steps\":9,\"steps_per_epoch\":3," +
+        steps + "\"time\":1}\n";
+    for (const auto& [step, loss] : {std::pair(3, "0.1"), {6, "0.4"}, {9, "0.3"}})
+      log += fmt::format(
+          R"({{"type":"test","set":"test","step":{},"rows":1,"values":{{"loss":{}}},"time":1}})"
+          "\n",
+          step, loss);
+    WriteFileAtomic(dir / "log.jsonl", log);
+    return ReadRunSummary(dir.path());
+  };
+  EXPECT_EQ(summary_of("").smallest[0].value, 0.1);
+  EXPECT_EQ(summary_of("\"float_steps\":0,").smallest[0].value, 0.1);
+  EXPECT_EQ(summary_of("\"float_steps\":3,").smallest[0].value, 0.3);
+  EXPECT_EQ(summary_of("\"float_steps\":3,").largest[0].value, 0.4);
+  EXPECT_FALSE(summary_of("\"float_steps\":8,").all_in_float);
+  EXPECT_TRUE(summary_of("\"float_steps\":9,").all_in_float);
+  EXPECT_EQ(summary_of("\"float_steps\":9,").smallest[0].value, 0.1);
 }
 
 // --- arrays ---

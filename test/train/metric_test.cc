@@ -169,6 +169,18 @@ TEST(Metric, ConfusionCountsLabelsAndAnswers) {
   EXPECT_EQ(one->Confusion()->counts, (std::vector<int64_t>{1, 1, 0, 1}));
 }
 
+// The scores of a batch without rows do not show how many classes there are.
+TEST(Metric, ConfusionOfEmptyBatches) {
+  auto sum = MakeMetricSum({"p", "matrix", MetricKind::kConfusion, "label"});
+  const Tensor none = Tensor(DType::kInt64, {0, 1});
+  sum->Add(Tensor(DType::kFloat32, {0, 1}), none, 0);
+  EXPECT_EQ(sum->Confusion()->classes, 0);
+  sum->Add(Tensor::Of<float>({1, 3}, {0, 1, 0}), Tensor::Of<int64_t>({1, 1}, {1}), 1);
+  sum->Add(Tensor(DType::kFloat32, {0, 5}), none, 0);
+  EXPECT_EQ(sum->Confusion()->classes, 3);
+  EXPECT_EQ(sum->Confusion()->counts, (std::vector<int64_t>{0, 0, 0, 0, 1, 0, 0, 0, 0}));
+}
+
 // It is no number of the sums.
 TEST(Metric, ConfusionHasNoPlaceAmongTheValues) {
   MetricSums sums("loss", {{"p", "matrix", MetricKind::kConfusion, "label"}, {"acc", "acc"}});

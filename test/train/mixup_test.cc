@@ -1,6 +1,7 @@
 // Mixtures of two rows: each is what its soft label says, and depends on seed, epoch and row alone.
 
 #include <coracle/framework/base/file.h>
+#include <coracle/framework/io/tensor_io.h>
 #include <coracle/test/train/rank_jobs.h>
 #include <coracle/test/train/train_test_util.h>
 #include <coracle/train/data/data_source.h>
@@ -214,6 +215,43 @@ TEST(Mixup, TrainsOnSoftLabels) {
   ASSERT_EQ(result.evaluations.size(), 1u);
   EXPECT_EQ(result.evaluations[0].values[1].name, "accuracy");
   EXPECT_GT(result.evaluations[0].values[1].value, 0.3);
+}
+
+// Tests need the number of classes, but not the training data if the job gives it.
+TEST(Mixup, TestsOfGivenClassesNeedNoTrainingData) {
+  const TempDir dir;
+  WriteNpz(
+      {{"a", Tensor::Of<float>({2, 1}, {1, 2})}, {"label", Tensor::Of<int64_t>({2, 1}, {0, 1})}},
+      dir / "t.npz");
+  const auto columns = [&](const std::string& classes) {
+    const JobConfig job = ParseJobText("train { npz { file: 'none.npz' } mixup { alpha: 1 " +
+                                           classes + " } } test { npz { file: 't.npz' } }",
+                                       "job.pbtxt", dir.path());
+    return OpenTestData(job, job.TestSets()[0])->columns();
+  };
+  EXPECT_EQ(columns("classes: 3").back().name, "soft_label");
+  EXPECT_EQ(columns("classes: 3").back().shape, (Shape{3}));
+  ExpectContains(ErrorOf([&] { columns(""); }), "none.npz");
+}
+
+// Integers and sequences of a row stay as they are.
+TEST(Mixup, RefusesLossesOfOtherColumns) {
+  const std::string text = R"(
+name: "m" model_text: "data { name: 'a' shape: [-1, 2] } data { name: 'ids' shape: [-1, 1] dtype: INT64 } "
+  "data { name: 'soft_label' shape: [-1, 2] } layer { embedding { input: 'ids' num_embeddings: 3 embedding_dim: 2 output: 'e' } } "
+  "layer { reshape { input: 'e' shape: [-1, 2] output: 'f' } } layer { elementwise_add { x: 'a' y: 'f' output: 'h' } } layer { fc { input: 'h' size: 2 output: 'z' } } "
+  "layer { softmax_with_cross_entropy { logits: 'z' label: 'soft_label' soft_label: true output: 'ce' } } "
+  "layer { mean { input: 'ce' output: 'loss' } }"
+train { npz { file: "t.npz" } mixup { alpha: 1 classes: 2 } }
+optimizer { sgd { learning_rate: 0.1 } } batch_size: 2 max_iter: 1)";
+  const TempDir dir;
+  WriteNpz({{"a", Tensor::Of<float>({2, 2}, {1, 2, 3, 4})},
+            {"ids", Tensor::Of<int64_t>({2, 1}, {0, 2})},
+            {"label", Tensor::Of<int64_t>({2, 1}, {0, 1})}},
+           dir / "t.npz");
+  JobConfig job = ParseJobText(text, "job.pbtxt", dir.path());
+  job.output_dir.clear();
+  ExpectContains(ErrorOf([&] { RunJob(job); }), "the loss reads 'ids', whose rows cannot be mixed");
 }
 
 // Losses whose declaration says so (OpDef::SoftLabels).

@@ -101,6 +101,9 @@ SweepOptions OptionsOf(const Args& args, const SweepFlags& flags, const JobConfi
     const std::string& field = axes.back().field;
     if (flags.halving > 0 && (field == "max_iter" || field == "epochs"))
       throw UsageError("--halving sets " + field + " itself; remove --set=" + field);
+    if (flags.halving > 0 && (field == "quantize" || field == "quantize.start_step"))
+      throw UsageError(
+          "--halving compares trials that quantise from the same step on; remove --set=" + field);
   }
   options.trials = flags.trials > 0 ? DrawTrials(axes, flags.trials, flags.seed) : GridOf(axes);
   options.words.assign(args.begin() + 1, args.end());

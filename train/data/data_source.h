@@ -433,10 +433,10 @@ struct MixupOptions {
   bool mixes = true;  // in training; otherwise the rows stay as they are
 };
 // Adds the column "soft_label", float32 [classes]: the shares of the classes of the row's labels.
-// If `mixes`, row r of an epoch becomes share * r + (1 - share) * other in the first column of
-// floats, for a share and another row drawn by (seed, epoch, r), and so does its soft label. The
-// column "label" is that of the larger share. Get does not mix. Throws kInvalidArgument for data
-// without a label that is the number of a class, or without a column of floats.
+// If `mixes`, row r of an epoch becomes share * r + (1 - share) * other in the columns of floats,
+// except weights, for a share and another row drawn by (seed, epoch, r), and so does its soft
+// label. The column "label" is that of the larger share. Get does not mix. Throws kInvalidArgument
+// for data without a label that is the number of a class, or without a column of floats.
 DataSourcePtr MakeMixed(DataSourcePtr source, const MixupOptions& options);
 
 // Synthetic digits that look handwritten.

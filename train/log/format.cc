@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/base/utf8.h>
 #include <coracle/train/log/format.h>
 #include <fmt/format.h>
 
@@ -33,12 +34,12 @@ std::string FormatValues(const std::vector<NamedValue>& values, std::string (*fo
   return text;
 }
 
-std::string FormatConfusion(const ConfusionMatrix& confusion) {
+std::string FormatConfusion(const ConfusionMatrix& confusion, std::string_view elsewhere) {
   constexpr int64_t kMostClasses = 30;
   constexpr size_t kNameWidth = 32;
   std::string text = fmt::format("{}: ", PrintableLine(confusion.name));
   if (confusion.classes > kMostClasses)
-    return text + fmt::format("{} classes, whose counts are in log.jsonl", confusion.classes);
+    return text + fmt::format("{} classes, {}", confusion.classes, elsewhere);
   text += "rows are labels, columns are answers";
   std::vector<std::string> names;
   size_t width = 0, digits = 1;
@@ -48,8 +49,8 @@ std::string FormatConfusion(const ConfusionMatrix& confusion) {
     const auto index = static_cast<size_t>(c);
     if (!confusion.class_names.empty() && confusion.class_names[index] != name)
       name += ": " + PrintableLine(confusion.class_names[index]);
-    names.push_back(name.substr(0, kNameWidth));
-    width = std::max(width, names.back().size());
+    names.emplace_back(CutToWidth(name, kNameWidth));
+    width = std::max(width, DisplayWidth(names.back()));
   }
   for (const int64_t count : confusion.counts)
     digits = std::max(digits, std::to_string(count).size());
@@ -57,7 +58,7 @@ std::string FormatConfusion(const ConfusionMatrix& confusion) {
   for (int64_t c = 0; c < confusion.classes; ++c) text += fmt::format(" {:>{}}", c, digits);
   auto count = confusion.counts.begin();
   for (const std::string& name : names) {
-    text += fmt::format("\n  {:<{}}", name, width);
+    text += "\n  " + name + std::string(width - DisplayWidth(name), ' ');
     for (int64_t c = 0; c < confusion.classes; ++c)
       text += fmt::format(" {:>{}}", *count++, digits);
   }

@@ -19,9 +19,10 @@ std::string FormatShort(double value);
 std::string FormatValues(const std::vector<NamedValue>& values,
                          std::string (*format)(double) = FormatNumber);
 
-// A table with a row for each label and a column for each answer; of more than 30 classes, a line
-// that says where the counts are.
-std::string FormatConfusion(const ConfusionMatrix& confusion);
+// A table with a row for each label and a column for each answer. Of more than 30 classes, a line
+// "matrix: 200 classes, ELSEWHERE", which says where the counts are.
+std::string FormatConfusion(const ConfusionMatrix& confusion,
+                            std::string_view elsewhere = "whose counts are in log.jsonl");
 
 // Replaces each sequence of bytes that is not UTF-8: JSON cannot hold it.
 std::string Utf8(const std::string& text);

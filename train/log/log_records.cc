@@ -27,6 +27,8 @@ void Start(const JsonReader& record, RunSummary* summary) {
   summary->job = record.At("job").Text();
   summary->total_steps = record.At("total_steps").Integer(0);
   summary->steps_per_epoch = record.At("steps_per_epoch").Integer(0);
+  summary->float_steps =
+      record.Has("float_steps") ? record.At("float_steps").Integer(0) : int64_t{-1};
   summary->settings.clear();
   if (!record.Has("settings")) return;
   for (const JsonReader& setting : record.At("settings").Items())
@@ -107,6 +109,12 @@ RunSummary ReadRunSummary(const std::string& run) {
     if (type == "start")
       std::erase_if(values, [&](const auto& value) { return value.step > summary.step; });
   });
+  const auto in_float = [&](const EvaluatedValue& value) {
+    return value.step <= summary.float_steps;
+  };
+  summary.all_in_float =
+      summary.float_steps >= 0 && std::all_of(values.begin(), values.end(), in_float);
+  if (!summary.all_in_float) std::erase_if(values, in_float);
   SetExtremes(values, &summary);
   return summary;
 }

@@ -22,14 +22,17 @@ struct RunSummary {
   std::vector<std::string> settings = {};  // of --set
   int64_t step = 0, total_steps = 0;       // total_steps is 0 if the job has no limit
   int64_t steps_per_epoch = 0;
+  // Evaluations up to this step compute in floating point although the job quantises; -1: none do.
+  int64_t float_steps = -1;
   bool ended = false;         // it wrote its last record
   bool stopped = false;       // a signal or the time limit ended it early
   double begin = 0, end = 0;  // first and last record, in seconds since 1970
   // The last values, as "SET/NAME"; "train/loss" is a training loss. Not finite values are nan.
   std::vector<NamedValue> values = {};
   // The smallest and the largest values of evaluations, by the same names. A value that a resumed
-  // run computed again counts once.
+  // run computed again counts once. Values up to float_steps count only if all_in_float.
   std::vector<NamedValue> smallest = {}, largest = {};
+  bool all_in_float = false;  // a job that quantises has no evaluation after float_steps
 };
 // `run` is the directory of a run, or its log.jsonl.
 RunSummary ReadRunSummary(const std::string& run);

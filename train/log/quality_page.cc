@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/base/utf8.h>
 #include <coracle/framework/base/version.h>
 #include <coracle/train/log/format.h>
 #include <coracle/train/log/quality_svg.h>
@@ -68,7 +69,11 @@ td img { display: block; image-rendering: pixelated; min-width: 56px; border-rad
 
 std::string Cell(const std::string& text, const char* style = "") {
   std::string shown = text;
-  if (shown.size() > kMostCellBytes) shown = shown.substr(0, kMostCellBytes) + "...";
+  if (shown.size() > kMostCellBytes) {
+    size_t end = kMostCellBytes;
+    while (end > 0 && (static_cast<unsigned char>(shown[end]) & 0xC0) == 0x80) --end;  // UTF-8
+    shown = shown.substr(0, end) + "...";
+  }
   return *style ? fmt::format("<td class=\"{}\">{}</td>", style, EscapedForPage(shown))
                 : "<td>" + EscapedForPage(shown) + "</td>";
 }
@@ -140,7 +145,8 @@ std::string Legend(const QualityReport& report, const std::vector<ScoreCurve>& c
         "<li><svg width=\"18\" height=\"8\"><line x1=\"0\" y1=\"4\" x2=\"18\" y2=\"4\" "
         "class=\"curve s{}\"/></svg>{} <span class=\"soft\">{}</span></li>",
         i % kPageColors,
-        EscapedForPage(ReportedClass(report, static_cast<int64_t>(classes[i])).substr(0, 40)),
+        EscapedForPage(
+            std::string(CutToWidth(ReportedClass(report, static_cast<int64_t>(classes[i])), 40))),
         FormatShort(curves[classes[i]].area));
   }
   list += "</ul>";

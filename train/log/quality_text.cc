@@ -1,4 +1,5 @@
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/base/utf8.h>
 #include <coracle/train/log/format.h>
 #include <coracle/train/log/quality_report.h>
 #include <fmt/format.h>
@@ -24,25 +25,18 @@ std::string Cut(const std::string& text, size_t most) {
   return line;
 }
 
-size_t WidthOf(const std::string& text) {
-  size_t width = 0;
-  for (size_t at = 0; at < text.size(); ++width)
-    at += std::max<size_t>(Utf8CharacterBytes(std::string_view(text).substr(at)), 1);
-  return width;
-}
-
 // Aligns columns: the first `left` to the left, others to the right.
 std::string Aligned(const std::vector<std::vector<std::string>>& rows, size_t left) {
   std::vector<size_t> widths;
   for (const auto& row : rows) {
     widths.resize(std::max(widths.size(), row.size()));
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], WidthOf(row[i]));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], DisplayWidth(row[i]));
   }
   std::string text;
   for (const auto& row : rows) {
     std::string line;
     for (size_t i = 0; i < row.size(); ++i) {
-      const std::string room(widths[i] - WidthOf(row[i]), ' ');
+      const std::string room(widths[i] - DisplayWidth(row[i]), ' ');
       line += (i > 0 ? "  " : "") + (i < left ? row[i] + room : room + row[i]);
     }
     text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";

@@ -117,7 +117,9 @@ class SeriesMaker {
 }  // namespace
 
 RunLog::RunLog(const JobConfig& config)
-    : config_(config.log), directory_(config.output_dir), settings_(config.settings) {}
+    : config_(config.log), directory_(config.output_dir), settings_(config.settings) {
+  if (config.quantize) float_steps_ = config.quantize->start_step;
+}
 
 template <class F>
 void RunLog::Guarded(F&& write) {
@@ -154,6 +156,7 @@ void RunLog::Start(const TrainPlan& plan, const ProgramDesc& program) {
                {"parameters", plan.parameters},
                {"time", UnixTime()}};
   if (resumed) line["resumed_from"] = Utf8(plan.resumed_from);
+  if (float_steps_) line["float_steps"] = *float_steps_;
   for (const std::string& setting : settings_) line["settings"].push_back(Utf8(setting));
   Guarded([&] {
     Line(line.dump());

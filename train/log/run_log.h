@@ -3,7 +3,8 @@
 // line, and TensorBoard's event files.
 //
 //   {"type": "start", "job": ..., "step": 0, "total_steps": ..., "steps_per_epoch": ...,
-//    "settings": ["epochs=3"], "time": ...}: settings are those of --set, if there are any
+//    "settings": ["epochs=3"], "float_steps": 500, "time": ...}: settings are those of --set, if
+//    there are any; a job with `quantize` evaluates in floating point up to step float_steps
 //   {"type": "step", "step": 100, "epoch": 0, "values": {"loss": ..., "accuracy": ...},
 //    "learning_rates": {...}, "samples_per_second": ..., "time": ...}
 //   {"type": "test", "set": "test", "step": 100, "values": {...}, "best": true, "time": ...}
@@ -58,6 +59,7 @@ class RunLog {
   LogConfig config_;
   std::string directory_;
   std::vector<std::string> settings_;
+  std::optional<int64_t> float_steps_;  // start_step of a job that quantises
   std::optional<AppendFile> json_;
   std::optional<EventWriter> events_;
   Clock::time_point shown_;  // the time when samples were last counted

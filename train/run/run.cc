@@ -3,6 +3,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/train/log/format.h>
 #include <coracle/train/log/progress.h>
+#include <coracle/train/run/evaluation/saved_evaluation.h>
 #include <coracle/train/run/ranks/same_job.h>
 #include <coracle/train/run/run.h>
 #include <coracle/train/run/stop_signal.h>
@@ -45,9 +46,12 @@ bool AllFinite(const std::vector<NamedValue>& values) {
 bool TestOne(const std::string& model, const JobConfig& job, const EvaluateOptions& options,
              const std::string& head, std::ostream& out) {
   std::string profile;
-  const std::vector<NamedValue> values = EvaluateSavedModel(model, job, options, &profile);
-  out << Printable(profile) << head << FormatValues(values) << std::endl;
-  return AllFinite(values);
+  const Measured measured = MeasureSavedModel(model, job, options, &profile);
+  out << Printable(profile) << head << FormatValues(measured.values) << "\n";
+  for (const ConfusionMatrix& confusion : measured.confusions)
+    out << FormatConfusion(confusion, "whose counts `coracle report` shows") << "\n";
+  out.flush();
+  return AllFinite(measured.values);
 }
 
 const char* NameOf(int signal) {

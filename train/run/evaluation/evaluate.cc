@@ -3,6 +3,7 @@
 #include <coracle/train/run/evaluation/evaluator.h>
 #include <coracle/train/run/evaluation/saved_evaluation.h>
 #include <coracle/train/run/label_unit.h>
+#include <coracle/train/run/predict/output_meaning.h>
 #include <coracle/train/run/saved_model.h>
 #include <fmt/format.h>
 
@@ -57,9 +58,8 @@ class Results {
     for (const MetricConfig& metric : job.metrics) {
       const bool labelled = metric.label.empty() || program.Root().FindVar(metric.label);
       if (!program.Root().FindVar(metric.var) || !labelled) continue;
-      if (metric.kind == MetricKind::kConfusion) continue;  // coracle report shows it
       metrics.push_back(metric);
-      names_.push_back(metric.name);
+      if (metric.kind != MetricKind::kConfusion) names_.push_back(metric.name);
     }
     SetUnits(job, data, program, &metrics);
     of_job_.emplace(job.loss, metrics);
@@ -76,6 +76,9 @@ class Results {
     for (size_t i = 0; i < names_.size(); ++i) values.push_back({names_[i], of_job_->Value(i)});
     for (const FetchSum& sum : sums_) values.push_back(sum.Mean());
     return values;
+  }
+  std::vector<ConfusionMatrix> Confusions() const {
+    return of_job_ ? of_job_->Confusions() : std::vector<ConfusionMatrix>();
   }
 
  private:
@@ -95,6 +98,11 @@ class Results {
 
 std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobConfig& job,
                                            const EvaluateOptions& options, std::string* profile) {
+  return MeasureSavedModel(path, job, options, profile).values;
+}
+
+Measured internal::MeasureSavedModel(const std::string& path, const JobConfig& job,
+                                     const EvaluateOptions& options, std::string* profile) {
   Scope scope;
   const InferenceModel model = OpenMeasuredModel(path, scope);
   const TestSetConfig set = ChooseTestSet(job, options.test_set);
@@ -124,7 +132,9 @@ std::vector<NamedValue> EvaluateSavedModel(const std::string& path, const JobCon
     if (profile && options.compile.profile && (b == 0 || RowsOfBatch(batch[0]) == set.batch_size))
       *profile = program.ProfileTable();
   }
-  return results.Values();
+  Measured measured = {results.Values(), results.Confusions()};
+  NameClasses(job, *data, &measured.confusions);
+  return measured;
 }
 
 }  // namespace coracle

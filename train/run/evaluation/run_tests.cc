@@ -34,15 +34,7 @@ bool InFloat(const JobConfig& config, const TrainState& state) {
 // Reports and remembers an evaluation. Returns whether it is the best so far.
 bool Record(const JobConfig& config, SetResult result, PreparedJob& job, TrainState& state) {
   EvaluationRecord record = {result.set, state.result.steps, std::move(result.values)};
-  for (ConfusionMatrix& confusion : result.confusions) {
-    const auto of_label = [&](const MetricConfig& metric) {
-      return metric.name == confusion.name && metric.label == LabelVar(config);
-    };
-    if (std::none_of(config.metrics.begin(), config.metrics.end(), of_label)) continue;
-    std::vector<std::string> names = ClassNamesOf(config, *job.data);
-    if (static_cast<int64_t>(names.size()) == confusion.classes)
-      confusion.class_names = std::move(names);
-  }
+  NameClasses(config, *job.data, &result.confusions);
   const bool best = !state.restored && !InFloat(config, state) && state.watch.watches(record.set) &&
                     state.watch.Add(record.step, record.values, Counts(config, job, state));
   job.reporter->Eval({state.plan, record.set, record.step, job.step->last_epoch(), result.rows,

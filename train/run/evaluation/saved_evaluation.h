@@ -25,6 +25,14 @@ int LabelColumnOf(const DataSource& data, const JobConfig& job);
 TestSetConfig ChooseTestSet(const JobConfig& job, const std::string& name);
 DataSourcePtr OpenTestSet(const JobConfig& job, const TestSetConfig& set);
 
+// What EvaluateSavedModel measures, with the matrices of the job's metrics of the kind CONFUSION.
+struct Measured {
+  std::vector<NamedValue> values = {};
+  std::vector<ConfusionMatrix> confusions = {};
+};
+Measured MeasureSavedModel(const std::string& path, const JobConfig& job,
+                           const EvaluateOptions& options = {}, std::string* profile = nullptr);
+
 // Gets the output of each batch, the batch with its label's column, and its first row.
 using TestSetRows = std::function<void(const Tensor& output, const std::vector<Tensor>& batch,
                                        int label, int64_t first_row, const DataSource& data)>;

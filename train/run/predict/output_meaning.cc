@@ -109,6 +109,19 @@ std::vector<std::string> ClassNamesOf(const JobConfig& config, const DataSource&
   return classes;
 }
 
+void NameClasses(const JobConfig& config, const DataSource& data,
+                 std::vector<ConfusionMatrix>* confusions) {
+  for (ConfusionMatrix& confusion : *confusions) {
+    const auto of_label = [&](const MetricConfig& metric) {
+      return metric.name == confusion.name && metric.label == LabelVar(config);
+    };
+    if (std::none_of(config.metrics.begin(), config.metrics.end(), of_label)) continue;
+    std::vector<std::string> names = ClassNamesOf(config, data);
+    if (static_cast<int64_t>(names.size()) == confusion.classes)
+      confusion.class_names = std::move(names);
+  }
+}
+
 namespace {
 
 // Whether the op reads scores of classes from the variable, or writes them to it.

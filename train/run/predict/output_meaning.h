@@ -2,6 +2,7 @@
 // What the outputs of a job's model mean.
 
 #include <coracle/train/job/preprocess.h>
+#include <coracle/train/report/report.h>
 #include <coracle/train/run/programs.h>
 
 #include <optional>
@@ -30,5 +31,8 @@ std::string LabelVar(const JobConfig& config);
 
 // The names of the classes of the job's labels; empty if they are numbers.
 std::vector<std::string> ClassNamesOf(const JobConfig& config, const DataSource& data);
+// Sets the names of the classes in the matrices of metrics that compare with the label.
+void NameClasses(const JobConfig& config, const DataSource& data,
+                 std::vector<ConfusionMatrix>* confusions);
 
 }  // namespace coracle::inline internal
