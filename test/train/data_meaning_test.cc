@@ -554,7 +554,8 @@ layer { mean { input: "ce" output: "loss" } }
 bool HasScores(const std::string& layers, const std::string& var = "z") {
   const BuiltModel model = ParseModelText(
       "data { name: 'x' shape: [-1, 4] } data { name: 'label' shape: [-1, 1] dtype: INT64 } "
-      "data { name: 'soft' shape: [-1, 3] } layer { fc { input: 'x' size: 3 output: 'z' } } " +
+      "data { name: 'soft' shape: [-1, 3] } data { name: 'row' shape: [-1] dtype: INT64 } layer { "
+      "fc { input: 'x' size: 3 output: 'z' } } " +
       layers);
   return HoldsScores(model.main, var, JobConfig());
 }
@@ -563,7 +564,7 @@ TEST(Scores, AreReadByOpsThatDeclareThem) {
   for (const char* layers :
        {"layer { softmax { input: 'z' output: 'p' } }",
         "layer { op { log_softmax { X: 'z' Out: 'p' } } }",
-        "layer { op { nll_loss { X: 'z' Label: 'label' Out: 'ce' reduction: 'sum' } } }",
+        "layer { op { nll_loss { X: 'z' Label: 'row' Out: 'ce' reduction: 'sum' } } }",
         "layer { op { bpr_loss { X: 'z' Label: 'label' Y: 'ce' } } }",
         "layer { op { arg_max { X: 'z' Out: 'best' axis: 1 } } }",
         "layer { op { top_k_v2 { X: 'z' Out: 'best' Indices: 'k' } } }",
