@@ -257,6 +257,13 @@ void BytePairs::EncodePiece(std::string_view piece, std::vector<int64_t>* ids) c
       if (left > 0) add(symbols.Before(left));
     }
   }
+  queue = {};
+  size_t count = 0;
+  for (size_t i = 0; i < symbols.size(); i = symbols.After(i)) ++count;
+  // Exactly as much for a piece that is larger than all before; a list that grows takes three
+  // times.
+  if (count > ids->size() && ids->capacity() - ids->size() < count)
+    ids->reserve(ids->size() + count);
   for (size_t i = 0; i < symbols.size(); i = symbols.After(i)) ids->push_back(symbols.Id(i));
 }
 
