@@ -1,3 +1,4 @@
+#include <coracle/convert/for_model.h>
 #include <coracle/convert/models.h>
 #include <coracle/convert/onnx/export/program_exporter.h>
 #include <coracle/convert/onnx/export/write_model.h>
@@ -10,10 +11,8 @@ namespace {
 // The version of ONNX's file format for an opset (ONNX, docs/Versioning.md).
 int IrVersionOf(int opset) { return opset <= 14 ? 7 : opset <= 18 ? 8 : opset <= 20 ? 9 : 10; }
 
-}  // namespace
-
-void ExportOnnx(const std::string& path, const ProgramDesc& program, const Scope& parameters,
-                const OnnxExportOptions& options) {
+void Export(const std::string& path, const ProgramDesc& program, const Scope& parameters,
+            const OnnxExportOptions& options) {
   if (options.opset < kLeastOnnxOpset || options.opset > kLatestOnnxOpset) {
     ThrowInvalid(fmt::format("ONNX export: the opset must lie between {} and {}, got {}",
                              kLeastOnnxOpset, kLatestOnnxOpset, options.opset));
@@ -44,6 +43,13 @@ void ExportOnnx(const std::string& path, const ProgramDesc& program, const Scope
     entry.set_value(value);
   }
   onnx::WriteModel(graph, path, options.max_model_bytes);
+}
+
+}  // namespace
+
+void ExportOnnx(const std::string& path, const ProgramDesc& program, const Scope& parameters,
+                const OnnxExportOptions& options) {
+  ForModel(path, [&] { Export(path, program, parameters, options); });
 }
 
 }  // namespace coracle

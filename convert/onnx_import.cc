@@ -1,8 +1,8 @@
+#include <coracle/convert/for_model.h>
 #include <coracle/convert/models.h>
 #include <coracle/convert/onnx/dtypes.h>
 #include <coracle/convert/onnx/import/graph_importer.h>
 #include <coracle/convert/onnx/model_file.h>
-#include <coracle/framework/base/memory_errors.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/model_reader.h>
 #include <coracle/framework/ir/feed_fetch.h>
@@ -11,7 +11,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <new>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
@@ -327,8 +326,6 @@ InferenceModel Import(onnx::OnnxModelFile file, const std::string& source, Scope
     *notes = {importer.NeededInputs(), importer.Warnings(), importer.LeavesOutBranches()};
     MoveInto(values, scope);
     return result;
-  } catch (const std::bad_alloc&) {
-    throw Error(ErrorCode::kResourceExhausted, source + ": out of memory");
   } catch (const Error& e) {
     notes->needed = importer.NeededInputs();
     throw e.WithPrefix(source);
@@ -365,17 +362,9 @@ void AddShapes(const std::map<std::string, Tensor>& inputs, OnnxImportOptions* o
   for (const auto& [name, tensor] : inputs) options->input_shapes.emplace(name, tensor.shape());
 }
 
-}  // namespace
-
-InferenceModel ImportOnnx(const std::string& path, Scope& scope, const OnnxImportOptions& options) {
-  return TranslateMemoryErrors(
-      [&] { return ImportOnce(onnx::ReadOnnxModel(path), path, scope, options); },
-      [&] { return "the model " + Quote(path, 300); });
-}
-
-InferenceModel ImportOnnxFor(const std::string& path, const std::map<std::string, Tensor>& inputs,
-                             Scope& scope, const OnnxImportOptions& given) {
-  OnnxImportOptions options = given;
+// Imports the model again with more values and shapes, as long as that helps.
+InferenceModel ImportWith(const std::string& path, const std::map<std::string, Tensor>& inputs,
+                          Scope& scope, OnnxImportOptions options) {
   bool shapes = false;
   while (true) {
     ImportNotes notes;
@@ -400,18 +389,32 @@ InferenceModel ImportOnnxFor(const std::string& path, const std::map<std::string
   }
 }
 
+}  // namespace
+
+InferenceModel ImportOnnx(const std::string& path, Scope& scope, const OnnxImportOptions& options) {
+  return ForModel(path,
+                  [&] { return ImportOnce(onnx::ReadOnnxModel(path), path, scope, options); });
+}
+
+InferenceModel ImportOnnxFor(const std::string& path, const std::map<std::string, Tensor>& inputs,
+                             Scope& scope, const OnnxImportOptions& options) {
+  return ForModel(path, [&] { return ImportWith(path, inputs, scope, options); });
+}
+
 ProgramDesc OnnxInputs(const std::string& path) {
-  onnx::OnnxModelFile file = onnx::ReadOnnxModel(path);
-  Scope values;
-  const OnnxImportOptions options;
-  return ModelImporter(file, values, options).RunInputs();
+  return ForModel(path, [&] {
+    onnx::OnnxModelFile file = onnx::ReadOnnxModel(path);
+    Scope values;
+    const OnnxImportOptions options;
+    return ModelImporter(file, values, options).RunInputs();
+  });
 }
 
 InferenceModel ParseOnnx(std::string_view bytes, const std::string& source, Scope& scope,
                          const OnnxImportOptions& options) {
-  return TranslateMemoryErrors(
-      [&] { return ImportOnce(onnx::ParseOnnxModel(bytes, source), source, scope, options); },
-      [&] { return "the model " + Quote(source, 300); });
+  return ForModel(source, [&] {
+    return ImportOnce(onnx::ParseOnnxModel(bytes, source), source, scope, options);
+  });
 }
 
 void RegisterOnnxReader() {

@@ -1,5 +1,6 @@
 #include <coracle/convert/caffe/data.h>
 #include <coracle/convert/caffe/import.h>
+#include <coracle/convert/for_model.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
@@ -144,51 +145,58 @@ void AddOnce(const std::vector<std::string>& from, std::vector<std::string>* to)
 
 ImportedNet ImportStates(const NetInState& train, const std::vector<NetInState>& tests,
                          const ImportOptions& given) {
-  ImportedNet imported;
-  ImportOptions options = given;
-  FindShapes(train, &options);
-  for (const NetInState& test : tests) FindShapes(test, &options);
-  const Net& net = *train.net;
-  const bool trained = HasLoss(net);
-  std::vector<Layer> all = net.layers;
-  for (const NetInState& test : tests)
-    if (test.net != &net) all.insert(all.end(), test.net->layers.begin(), test.net->layers.end());
-  imported.train = WriteState(train, all, trained, options);
-  imported.loss = imported.train.objective;
-  std::vector<WrittenNet> written;
-  for (const NetInState& test : tests) written.push_back(WriteState(test, all, trained, options));
-  std::vector<const std::vector<std::string>*> data = {&imported.train.data},
-                                               entries = {&imported.train.entries};
-  AddOnce(imported.train.notes, &imported.notes);
-  for (const WrittenNet& test : written) {
-    data.push_back(&test.data);
-    entries.push_back(&test.entries);
-    AddOnce(test.notes, &imported.notes);
-  }
-  const auto is_empty = [](const std::vector<std::string>* list) { return list->empty(); };
-  if (std::all_of(entries.begin(), entries.end(), is_empty))
-    ThrowInvalid(net.source + ": the net has no layers that compute anything");
-  if (!net.name.empty()) imported.text = "name: " + Quoted(net.name) + "\n";
-  imported.text += Merged(data, tests) + Merged(entries, tests);
-  imported.test = std::move(written[0]);
-  imported.further_tests.assign(std::make_move_iterator(written.begin() + 1),
-                                std::make_move_iterator(written.end()));
-  return imported;
+  return ForModel(train.net->source, [&] {
+    ImportedNet imported;
+    ImportOptions options = given;
+    FindShapes(train, &options);
+    for (const NetInState& test : tests) FindShapes(test, &options);
+    const Net& net = *train.net;
+    const bool trained = HasLoss(net);
+    std::vector<Layer> all = net.layers;
+    for (const NetInState& test : tests)
+      if (test.net != &net) all.insert(all.end(), test.net->layers.begin(), test.net->layers.end());
+    imported.train = WriteState(train, all, trained, options);
+    imported.loss = imported.train.objective;
+    std::vector<WrittenNet> written;
+    for (const NetInState& test : tests) written.push_back(WriteState(test, all, trained, options));
+    std::vector<const std::vector<std::string>*> data = {&imported.train.data},
+                                                 entries = {&imported.train.entries};
+    AddOnce(imported.train.notes, &imported.notes);
+    for (const WrittenNet& test : written) {
+      data.push_back(&test.data);
+      entries.push_back(&test.entries);
+      AddOnce(test.notes, &imported.notes);
+    }
+    const auto is_empty = [](const std::vector<std::string>* list) { return list->empty(); };
+    if (std::all_of(entries.begin(), entries.end(), is_empty))
+      ThrowInvalid(net.source + ": the net has no layers that compute anything");
+    if (!net.name.empty()) imported.text = "name: " + Quoted(net.name) + "\n";
+    imported.text += Merged(data, tests) + Merged(entries, tests);
+    imported.test = std::move(written[0]);
+    imported.further_tests.assign(std::make_move_iterator(written.begin() + 1),
+                                  std::make_move_iterator(written.end()));
+    return imported;
+  });
 }
 
 // A text for one phase has layers that feed the net in that phase alone.
 ImportedNet ImportNet(const Net& net, const ImportOptions& options) {
-  NetInState train = InPhase(net, true, options), test = InPhase(net, false, options);
-  const bool trains = HasInput(train), tests = HasInput(test);
-  if (tests && !trains) train = test;
-  if (trains && !tests) test = train;
-  return ImportStates(train, {test}, options);
+  return ForModel(net.source, [&] {
+    NetInState train = InPhase(net, true, options), test = InPhase(net, false, options);
+    const bool trains = HasInput(train), tests = HasInput(test);
+    if (tests && !trains) train = test;
+    if (trains && !tests) test = train;
+    return ImportStates(train, {test}, options);
+  });
 }
 
 ImportedNet ImportNetFile(const std::string& path, const ImportOptions& options) {
-  return ImportNet(ParseNet(ReadFile(path, kMaxText), path), options);
+  return ForModel(path,
+                  [&] { return ImportNet(ParseNet(ReadFile(path, kMaxText), path), options); });
 }
 
-bool IsSolverFile(const std::string& path) { return LooksLikeSolver(ReadFile(path, kMaxText)); }
+bool IsSolverFile(const std::string& path) {
+  return ForModel(path, [&] { return LooksLikeSolver(ReadFile(path, kMaxText)); });
+}
 
 }  // namespace coracle::caffe

@@ -1,6 +1,7 @@
 // Converts the blobs of a .caffemodel to the parameters of a converted net.
 
 #include <coracle/convert/caffe/import.h>
+#include <coracle/convert/for_model.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/layers/layer.h>
@@ -76,66 +77,71 @@ Tensor ValueOf(const ParamSource& param, const std::string& source, std::vector<
 
 NamedTensors ParameterValues(const std::vector<ParamSource>& params, CaffeWeights& weights,
                              std::vector<std::string>* missing, std::vector<std::string>* notes) {
-  NamedTensors values;
-  std::vector<std::string> used;
-  for (const ParamSource& param : params) {
-    const auto layer = weights.layers.find(param.layer);
-    if (layer == weights.layers.end()) {
-      std::vector<std::string> names;
-      for (const auto& entry : weights.layers) names.push_back(entry.first);
-      missing->push_back(fmt::format("{}{}", param.var, DidYouMean(param.layer, names)));
-      continue;
+  return ForModel(weights.source, [&] {
+    NamedTensors values;
+    std::vector<std::string> used;
+    for (const ParamSource& param : params) {
+      const auto layer = weights.layers.find(param.layer);
+      if (layer == weights.layers.end()) {
+        std::vector<std::string> names;
+        for (const auto& entry : weights.layers) names.push_back(entry.first);
+        missing->push_back(fmt::format("{}{}", param.var, DidYouMean(param.layer, names)));
+        continue;
+      }
+      if (param.blob >= static_cast<int>(layer->second.size())) {
+        ThrowInvalid(fmt::format("{}: layer {} has {} blobs, and {} needs blob {}",
+                                 PrintableLine(weights.source), Quote(param.layer),
+                                 layer->second.size(), param.where, param.blob));
+      }
+      used.push_back(param.layer);
+      used.insert(used.end(), param.sharers.begin(), param.sharers.end());
+      values.push_back({param.var, ValueOf(param, weights.source, layer->second)});
     }
-    if (param.blob >= static_cast<int>(layer->second.size())) {
-      ThrowInvalid(fmt::format("{}: layer {} has {} blobs, and {} needs blob {}",
-                               PrintableLine(weights.source), Quote(param.layer),
-                               layer->second.size(), param.where, param.blob));
+    std::vector<std::string> unused;
+    for (const auto& entry : weights.layers)
+      if (std::find(used.begin(), used.end(), entry.first) == used.end())
+        unused.push_back(Quote(entry.first));
+    if (!unused.empty()) {
+      const size_t shown = std::min<size_t>(unused.size(), 8);
+      const std::vector<std::string> first(unused.begin(),
+                                           unused.begin() + static_cast<ptrdiff_t>(shown));
+      notes->push_back(fmt::format(
+          "{}: layers that the net does not have are left out: {}{}", PrintableLine(weights.source),
+          Join(first, ", "),
+          unused.size() > shown ? fmt::format(" and {} more", unused.size() - shown) : ""));
     }
-    used.push_back(param.layer);
-    used.insert(used.end(), param.sharers.begin(), param.sharers.end());
-    values.push_back({param.var, ValueOf(param, weights.source, layer->second)});
-  }
-  std::vector<std::string> unused;
-  for (const auto& entry : weights.layers)
-    if (std::find(used.begin(), used.end(), entry.first) == used.end())
-      unused.push_back(Quote(entry.first));
-  if (!unused.empty()) {
-    const size_t shown = std::min<size_t>(unused.size(), 8);
-    const std::vector<std::string> first(unused.begin(),
-                                         unused.begin() + static_cast<ptrdiff_t>(shown));
-    notes->push_back(fmt::format(
-        "{}: layers that the net does not have are left out: {}{}", PrintableLine(weights.source),
-        Join(first, ", "),
-        unused.size() > shown ? fmt::format(" and {} more", unused.size() - shown) : ""));
-  }
-  return values;
+    return values;
+  });
 }
 
 NamedTensors StartValues(const ImportedNet& net, const std::vector<std::string>& files,
                          std::vector<std::string>* missing, std::vector<std::string>* notes) {
-  std::vector<ParamSource> params = net.train.params;
-  std::vector<const WrittenNet*> tests = {&net.test};
-  for (const WrittenNet& test : net.further_tests) tests.push_back(&test);
-  for (const WrittenNet* test : tests) {
-    for (const ParamSource& param : test->params)
-      if (std::find(params.begin(), params.end(), param) == params.end()) params.push_back(param);
-  }
-  std::map<std::string, Tensor> found;
-  std::map<std::string, std::string> hints;  // for values that a file lacks
-  for (const std::string& file : files) {
-    CaffeWeights weights = ReadCaffeModel(file);
-    std::vector<std::string> lacking;
-    NamedTensors values = ParameterValues(params, weights, &lacking, notes);
-    if (values.empty()) {
-      ThrowInvalid(
-          fmt::format("{}: none of its layers has the name of one of the net's", Quote(file, 300)));
+  const std::string none;
+  return ForModel(files.empty() ? none : files[0], [&] {
+    std::vector<ParamSource> params = net.train.params;
+    std::vector<const WrittenNet*> tests = {&net.test};
+    for (const WrittenNet& test : net.further_tests) tests.push_back(&test);
+    for (const WrittenNet* test : tests) {
+      for (const ParamSource& param : test->params)
+        if (std::find(params.begin(), params.end(), param) == params.end()) params.push_back(param);
     }
-    for (auto& [name, value] : values) found[name] = std::move(value);
-    for (const std::string& hint : lacking) hints[hint.substr(0, hint.find(';'))] = hint;
-  }
-  for (const auto& [name, hint] : hints)
-    if (found.count(name) == 0) missing->push_back(hint);
-  return {found.begin(), found.end()};
+    std::map<std::string, Tensor> found;
+    std::map<std::string, std::string> hints;  // for values that a file lacks
+    for (const std::string& file : files) {
+      CaffeWeights weights = ReadCaffeModel(file);
+      std::vector<std::string> lacking;
+      NamedTensors values = ParameterValues(params, weights, &lacking, notes);
+      if (values.empty()) {
+        ThrowInvalid(fmt::format("{}: none of its layers has the name of one of the net's",
+                                 Quote(file, 300)));
+      }
+      for (auto& [name, value] : values) found[name] = std::move(value);
+      for (const std::string& hint : lacking) hints[hint.substr(0, hint.find(';'))] = hint;
+    }
+    for (const auto& [name, hint] : hints)
+      if (found.count(name) == 0) missing->push_back(hint);
+    return NamedTensors(found.begin(), found.end());
+  });
 }
 
 namespace {
@@ -189,41 +195,43 @@ std::vector<std::string> NeededInputs(const ProgramDesc& program, std::vector<st
 
 void SaveInferenceNet(const Net& net, const ImportOptions& options, CaffeWeights weights,
                       const std::string& prefix, std::vector<std::string>* notes) {
-  const ImportedNet imported = ImportNet(net, options);
-  const WrittenNet& test = imported.test;
-  const NetInUse use = ResultsInUse(test, imported.text);
-  std::vector<std::string> fetches = test.outputs;
-  fetches.insert(fetches.end(), use.outputs.begin(), use.outputs.end());
-  if (fetches.empty()) ThrowInvalid(net.source + ": the net has no result to fetch");
-  const std::string more = Join(use.entries, "\n");
-  ModelState state;
-  state.train = false;
-  const BuiltModel model =
-      ParseModelText(imported.text + more, net.source + " (converted)", ".", DefaultOps(), state);
-  std::vector<std::string> missing;
-  Scope scope;
-  for (auto& [name, value] : ParameterValues(test.params, weights, &missing, notes))
-    scope.Set(name, std::move(value));
-  if (!missing.empty()) {
-    throw Error(
-        ErrorCode::kNotFound,
-        fmt::format("{}: it has no weights for {}{}", PrintableLine(weights.source),
-                    PrintableLine(missing.front()),
-                    missing.size() > 1 ? fmt::format(" and {} more", missing.size() - 1) : ""));
-  }
-  // Statistics of a BatchNorm without Scale have a scale of 1 and a shift of 0.
-  for (const std::string& name : PersistableNames(model.main)) {
-    if (scope.Find(name)) continue;
-    const VarDesc& var = *model.main.Root().FindVar(name);
-    const bool scale = name.ends_with(".w_0");
-    scope.Set(name, Tensor::Full<float>(var.shape(), scale ? 1.0f : 0.0f));
-  }
-  std::vector<std::string> feeds;
-  for (const std::string& input : test.inputs)
-    if (std::find(test.labels.begin(), test.labels.end(), input) == test.labels.end())
-      feeds.push_back(input);
-  feeds = NeededInputs(model.main, std::move(feeds), fetches);
-  SaveInferenceModel(prefix, feeds, fetches, model.main, scope);
+  return ForModel(net.source, [&] {
+    const ImportedNet imported = ImportNet(net, options);
+    const WrittenNet& test = imported.test;
+    const NetInUse use = ResultsInUse(test, imported.text);
+    std::vector<std::string> fetches = test.outputs;
+    fetches.insert(fetches.end(), use.outputs.begin(), use.outputs.end());
+    if (fetches.empty()) ThrowInvalid(net.source + ": the net has no result to fetch");
+    const std::string more = Join(use.entries, "\n");
+    ModelState state;
+    state.train = false;
+    const BuiltModel model =
+        ParseModelText(imported.text + more, net.source + " (converted)", ".", DefaultOps(), state);
+    std::vector<std::string> missing;
+    Scope scope;
+    for (auto& [name, value] : ParameterValues(test.params, weights, &missing, notes))
+      scope.Set(name, std::move(value));
+    if (!missing.empty()) {
+      throw Error(
+          ErrorCode::kNotFound,
+          fmt::format("{}: it has no weights for {}{}", PrintableLine(weights.source),
+                      PrintableLine(missing.front()),
+                      missing.size() > 1 ? fmt::format(" and {} more", missing.size() - 1) : ""));
+    }
+    // Statistics of a BatchNorm without Scale have a scale of 1 and a shift of 0.
+    for (const std::string& name : PersistableNames(model.main)) {
+      if (scope.Find(name)) continue;
+      const VarDesc& var = *model.main.Root().FindVar(name);
+      const bool scale = name.ends_with(".w_0");
+      scope.Set(name, Tensor::Full<float>(var.shape(), scale ? 1.0f : 0.0f));
+    }
+    std::vector<std::string> feeds;
+    for (const std::string& input : test.inputs)
+      if (std::find(test.labels.begin(), test.labels.end(), input) == test.labels.end())
+        feeds.push_back(input);
+    feeds = NeededInputs(model.main, std::move(feeds), fetches);
+    SaveInferenceModel(prefix, feeds, fetches, model.main, scope);
+  });
 }
 
 }  // namespace coracle::caffe

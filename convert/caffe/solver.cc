@@ -2,6 +2,7 @@
 
 #include <coracle/convert/caffe/data.h>
 #include <coracle/convert/caffe/solver.h>
+#include <coracle/convert/for_model.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
@@ -337,33 +338,37 @@ std::vector<std::string> WeightFiles(const Source& from) {
 
 ImportedJob ImportSolverText(std::string_view text, const std::string& path,
                              const ImportOptions& options, const std::string& npz) {
-  const SolverText solver = ParseSolver(text, path);
-  ImportedJob job;
-  const SolverNets nets = ReadSolverNets(solver, path, options, &job.notes);
-  const Source from = {solver, path, options, nets};
-  job.net = ImportStates(nets.states[0], {nets.states.begin() + 1, nets.states.end()}, options);
-  job.notes.insert(job.notes.end(), job.net.notes.begin(), job.net.notes.end());
-  const int max_iter = solver.def.max_iter();
-  if (max_iter < 1) solver.Fail("max_iter", fmt::format("must be positive, got {}", max_iter));
-  if (job.net.loss.empty()) ThrowInvalid(nets.train->source + ": the net has no loss to minimise");
-  Statements begin;
-  begin.Line(fmt::format("# From {}.", PrintableLine(fs::path(path).filename().string())));
-  begin.Value("name", Quoted(JobName(from)));
-  job.text = begin.text() + DataText(from, job);
-  job.text += "loss: " + Quoted(job.net.loss) + "\n";
-  job.text += MetricsText(job.net) + TrainingText(from) + NumbersText(from);
-  NoteIgnored(solver, &job.notes);
-  const Deployed deployed = Deploy(from, job.net);
-  job.text += deployed.statement;
-  job.weights = WeightFiles(from);
-  if (!job.weights.empty() && !npz.empty()) job.text += "weights { file: " + Quoted(npz) + " }\n";
-  job.text += "model_text: \"\"\"\n" + job.net.text + deployed.entries + "\"\"\"\n";
-  return job;
+  return ForModel(path, [&] {
+    const SolverText solver = ParseSolver(text, path);
+    ImportedJob job;
+    const SolverNets nets = ReadSolverNets(solver, path, options, &job.notes);
+    const Source from = {solver, path, options, nets};
+    job.net = ImportStates(nets.states[0], {nets.states.begin() + 1, nets.states.end()}, options);
+    job.notes.insert(job.notes.end(), job.net.notes.begin(), job.net.notes.end());
+    const int max_iter = solver.def.max_iter();
+    if (max_iter < 1) solver.Fail("max_iter", fmt::format("must be positive, got {}", max_iter));
+    if (job.net.loss.empty())
+      ThrowInvalid(nets.train->source + ": the net has no loss to minimise");
+    Statements begin;
+    begin.Line(fmt::format("# From {}.", PrintableLine(fs::path(path).filename().string())));
+    begin.Value("name", Quoted(JobName(from)));
+    job.text = begin.text() + DataText(from, job);
+    job.text += "loss: " + Quoted(job.net.loss) + "\n";
+    job.text += MetricsText(job.net) + TrainingText(from) + NumbersText(from);
+    NoteIgnored(solver, &job.notes);
+    const Deployed deployed = Deploy(from, job.net);
+    job.text += deployed.statement;
+    job.weights = WeightFiles(from);
+    if (!job.weights.empty() && !npz.empty()) job.text += "weights { file: " + Quoted(npz) + " }\n";
+    job.text += "model_text: \"\"\"\n" + job.net.text + deployed.entries + "\"\"\"\n";
+    return job;
+  });
 }
 
 ImportedJob ImportSolver(const std::string& path, const ImportOptions& options,
                          const std::string& npz) {
-  return ImportSolverText(ReadFile(path, kMaxText), path, options, npz);
+  return ForModel(path,
+                  [&] { return ImportSolverText(ReadFile(path, kMaxText), path, options, npz); });
 }
 
 }  // namespace coracle::caffe

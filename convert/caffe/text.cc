@@ -1,5 +1,6 @@
 #include <coracle/convert/caffe/text.h>
 #include <coracle/convert/caffe/upgrade.h>
+#include <coracle/convert/for_model.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/layers/internal/text_hints.h>
@@ -266,26 +267,28 @@ void Layer::Fail(std::initializer_list<const char*> path, const std::string& wha
 }
 
 Net ParseNet(std::string_view text, const std::string& source) {
-  auto places = std::make_shared<TextPlaces>(text, source);
-  proto::caffe::NetParameter message;
-  const auto [tree, unknown] = Parse(text, *places, &message);
-  std::vector<Layer> at;  // positions of the layers, old ones first as in UpgradeLayers
-  const bool old = message.layers_size() > 0;
-  const auto* field = message.GetDescriptor()->FindFieldByName(old ? "layers" : "layer");
-  const int count = old ? message.layers_size() : message.layer_size();
-  for (int i = 0; i < count; ++i) {
-    Layer layer;
-    layer.places = places;
-    layer.where = PlaceOf(*tree, *places, *field, i);
-    if (layer.where.empty()) layer.where = source;
-    if (!old) layer.tree = tree->GetTreeForNested(field, i);
-    layer.def.set_type(old ? "" : message.layer(i).type());
-    at.push_back(std::move(layer));
-  }
-  RefuseUnknownFields(unknown, *tree, *field, at);
-  Net net = UpgradeLayers(std::move(message), std::move(at), source);
-  net.tree = tree;
-  return net;
+  return ForModel(source, [&] {
+    auto places = std::make_shared<TextPlaces>(text, source);
+    proto::caffe::NetParameter message;
+    const auto [tree, unknown] = Parse(text, *places, &message);
+    std::vector<Layer> at;  // positions of the layers, old ones first as in UpgradeLayers
+    const bool old = message.layers_size() > 0;
+    const auto* field = message.GetDescriptor()->FindFieldByName(old ? "layers" : "layer");
+    const int count = old ? message.layers_size() : message.layer_size();
+    for (int i = 0; i < count; ++i) {
+      Layer layer;
+      layer.places = places;
+      layer.where = PlaceOf(*tree, *places, *field, i);
+      if (layer.where.empty()) layer.where = source;
+      if (!old) layer.tree = tree->GetTreeForNested(field, i);
+      layer.def.set_type(old ? "" : message.layer(i).type());
+      at.push_back(std::move(layer));
+    }
+    RefuseUnknownFields(unknown, *tree, *field, at);
+    Net net = UpgradeLayers(std::move(message), std::move(at), source);
+    net.tree = tree;
+    return net;
+  });
 }
 
 Net UpgradeNet(proto::caffe::NetParameter message, const std::string& source,
@@ -308,18 +311,20 @@ void SolverText::Fail(const char* field, const std::string& what, int index) con
 }
 
 SolverText ParseSolver(std::string_view text, const std::string& source) {
-  SolverText solver;
-  solver.places = std::make_shared<TextPlaces>(text, source);
-  ParsedText parsed = Parse(text, *solver.places, &solver.def);
-  if (!parsed.unknown.empty()) ThrowInvalid(parsed.unknown[0].error);
-  solver.tree = parsed.tree;
-  if (solver.def.has_solver_type()) {
-    if (solver.def.has_type())
-      solver.Fail("solver_type", "is the old form of type, which is given too");
-    solver.def.set_type(SolverTypeName(solver.def.solver_type()));
-    solver.def.clear_solver_type();
-  }
-  return solver;
+  return ForModel(source, [&] {
+    SolverText solver;
+    solver.places = std::make_shared<TextPlaces>(text, source);
+    ParsedText parsed = Parse(text, *solver.places, &solver.def);
+    if (!parsed.unknown.empty()) ThrowInvalid(parsed.unknown[0].error);
+    solver.tree = parsed.tree;
+    if (solver.def.has_solver_type()) {
+      if (solver.def.has_type())
+        solver.Fail("solver_type", "is the old form of type, which is given too");
+      solver.def.set_type(SolverTypeName(solver.def.solver_type()));
+      solver.def.clear_solver_type();
+    }
+    return solver;
+  });
 }
 
 bool LooksLikeSolver(std::string_view text) {

@@ -1,5 +1,6 @@
 #include <coracle/convert/caffe/weights.h>
 #include <coracle/convert/file_stream.h>
+#include <coracle/convert/for_model.h>
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/proto/caffe.pb.h>
@@ -236,22 +237,26 @@ void RefuseHdf5(std::string_view begin, const std::string& source) {
 }  // namespace
 
 CaffeWeights ParseCaffeModel(std::string_view bytes, const std::string& source) {
-  RefuseHdf5(bytes, source);
-  CheckSize(bytes.size(), source);
-  pb::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
-  return Reader(&stream, static_cast<int64_t>(bytes.size()), source).Read();
+  return ForModel(source, [&] {
+    RefuseHdf5(bytes, source);
+    CheckSize(bytes.size(), source);
+    pb::io::ArrayInputStream stream(bytes.data(), static_cast<int>(bytes.size()));
+    return Reader(&stream, static_cast<int64_t>(bytes.size()), source).Read();
+  });
 }
 
 CaffeWeights ReadCaffeModel(const std::string& path) {
-  FileReader file(path);
-  std::string begin(std::min<uint64_t>(file.left(), kHdf5Signature.size()), '\0');
-  file.Read(begin.data(), begin.size());
-  RefuseHdf5(begin, path);
-  file.Seek(0);
-  const uint64_t size = file.left();
-  CheckSize(size, path);
-  FileStream stream(file);
-  return Reader(stream.get(), static_cast<int64_t>(size), path).Read();
+  return ForModel(path, [&] {
+    FileReader file(path);
+    std::string begin(std::min<uint64_t>(file.left(), kHdf5Signature.size()), '\0');
+    file.Read(begin.data(), begin.size());
+    RefuseHdf5(begin, path);
+    file.Seek(0);
+    const uint64_t size = file.left();
+    CheckSize(size, path);
+    FileStream stream(file);
+    return Reader(stream.get(), static_cast<int64_t>(size), path).Read();
+  });
 }
 
 }  // namespace coracle::caffe

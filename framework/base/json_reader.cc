@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <unordered_set>
@@ -36,10 +37,33 @@ size_t DepthOf(std::string_view text) {
   return deepest;
 }
 
+// Removes all values inside of `json`. Its own destructor would allocate a list of them, and the
+// process would end if memory has run out. DepthOf limits the recursion.
+void Clear(Json& json) {
+  if (json.is_array()) {
+    for (Json& item : json.get_ref<Json::array_t&>()) Clear(item);
+    json.get_ref<Json::array_t&>().clear();
+  } else if (json.is_object()) {
+    for (auto& [key, item] : json.get_ref<Json::object_t&>()) Clear(item);
+    json.get_ref<Json::object_t&>().clear();
+  }
+}
+
+// A value that is destroyed without an allocation.
+struct Tree {
+  Json json;
+
+  Tree() = default;
+  Tree(const Tree&) = delete;
+  Tree& operator=(const Tree&) = delete;
+  ~Tree() { Clear(json); }
+};
+
 // Builds the same value as Json::parse, which would search all keys of an object for each new one.
 class Builder : public nlohmann::json_sax<Json> {
  public:
-  Json ReleaseRoot() { return std::move(root_); }
+  // Shares its value with the Tree that owns it.
+  std::shared_ptr<const Json> Root() const { return {tree_, &tree_->json}; }
 
   size_t error_byte = 0;             // where the text stops being JSON, counted from 1
   std::optional<std::string> twice;  // a key that its object already has
@@ -77,17 +101,29 @@ class Builder : public nlohmann::json_sax<Json> {
   }
 
  private:
+  using Members = std::vector<std::pair<const std::string, Json>>;
+
+  // Members have constant keys, so that a vector that grows would copy their values, and destroy
+  // the old ones.
+  static void MakeRoom(Members& members) {
+    if (members.size() < members.capacity()) return;
+    Members more;
+    more.reserve(2 * members.size() + 1);
+    for (auto& [key, value] : members) more.emplace_back(key, std::move(value));
+    members.swap(more);
+  }
+
   bool Add(Json value) {
     if (++values_ % 4096 == 0) CheckTimeLimit("a JSON text is read");
-    added_ = &root_;
+    added_ = &tree_->json;
     if (open_.empty()) {
-      root_ = std::move(value);
+      tree_->json = std::move(value);
     } else if (open_.back()->is_array()) {
       auto& items = open_.back()->get_ref<Json::array_t&>();
       added_ = &items.emplace_back(std::move(value));
     } else {
-      using Members = std::vector<std::pair<const std::string, Json>>;
       Members& members = open_.back()->get_ref<Json::object_t&>();
+      MakeRoom(members);
       added_ = &members.emplace_back(std::move(key_), std::move(value)).second;
     }
     return true;
@@ -98,7 +134,7 @@ class Builder : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  Json root_;
+  std::shared_ptr<Tree> tree_ = std::make_shared<Tree>();
   Json* added_ = nullptr;
   // Each is the last child of the one before, which does not grow meanwhile.
   std::vector<Json*> open_;
@@ -131,7 +167,7 @@ JsonReader::JsonReader(std::string_view text, const std::string& source, size_t 
       Throw(fmt::format("{}: no JSON from byte {} on", source, builder.error_byte));
     Throw(fmt::format("{}: a number in it is out of range", source));
   }
-  root_ = std::make_shared<const Json>(builder.ReleaseRoot());
+  root_ = builder.Root();
   json_ = root_.get();
 }
 

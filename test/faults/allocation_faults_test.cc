@@ -2,6 +2,7 @@
 // says so, the process goes on, and the next attempt gives the right result. Each attempt is made
 // in a child process, so that a crash is one failure.
 
+#include <coracle/convert/caffe/import.h>
 #include <coracle/convert/models.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/file.h>
@@ -19,6 +20,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -296,6 +298,87 @@ TEST_F(AllocationFaultsOfFiles, Loading) {
 }
 TEST_F(AllocationFaultsOfFiles, Importing) {
   CheckAll("import", Loading(directory_.File("m"), true), 100);
+}
+
+// What an import leaves: a program and its parameters, or a text.
+struct Imported {
+  InferenceModel model;
+  Scope scope;
+  std::string text;
+
+  std::string Bytes() const {
+    std::string bytes = text + SerializeProgram(model.program);
+    for (const std::string& name : PersistableNames(model.program)) {
+      if (scope.Find(name)) AppendTensor(scope.Get(name), &bytes);
+    }
+    return bytes;
+  }
+};
+
+MakeWork Importing(const std::function<void(Imported&)>& import) {
+  return [import] {
+    const auto state = std::make_shared<Imported>();
+    return Work{.attempt = [state, import] { import(*state); },
+                .result = [state] { return state->Bytes(); }};
+  };
+}
+
+TEST_F(AllocationFaultsOfFiles, ImportingForInputs) {
+  const std::string path = directory_.File("m.onnx");
+  const std::map<std::string, Tensor> inputs = {{"x", Images(2)}};
+  CheckAll("for inputs",
+           Importing([&](Imported& to) { to.model = ImportOnnxFor(path, inputs, to.scope); }), 100);
+  CheckAll("inputs", Importing([&](Imported& to) { to.model.program = OnnxInputs(path); }), 60);
+  const std::string bytes = ReadFile(path);
+  CheckAll("bytes", Importing([&](Imported& to) { to.model = ParseOnnx(bytes, "m", to.scope); }),
+           60);
+}
+
+TEST_F(AllocationFaultsOfFiles, Exporting) {
+  Scope scope;
+  const InferenceModel model = LoadInferenceModel(directory_.File("m"), scope);
+  const std::string path = directory_.File("out.onnx");
+  CheckAll("export", Importing([&](Imported& to) {
+             ExportOnnx(path, model.program, scope);
+             to.text = ReadFile(path);
+           }),
+           100);
+}
+
+// relu of an input, as Paddle 3 writes it.
+constexpr const char* kPir =
+    R"({"base_code":{"magic":"pir","trainable":true,"version":1},"program":{"regions":[{"#":"r",)"
+    R"("blocks":[{"#":"b","args":[],"ops":[{"#":"1.data","A":[{"N":"name","AT":{"#":"0.a_str",)"
+    R"("D":"x"}}],"I":[],"O":[{"%":1,"TT":{"#":"0.t_dtensor","D":[{"#":"0.t_f32"},[-1,4],"NCHW",)"
+    R"([],0]}}],"OA":[]},{"#":"1.relu","A":[],"I":[{"%":1}],"O":[{"%":2,"TT":{"#":"0.t_dtensor",)"
+    R"("D":[{"#":"0.t_f32"},[-1,4],"NCHW",[],0]}}],"OA":[]},{"#":"1.fetch","A":[{"N":"name","AT":)"
+    R"({"#":"0.a_str","D":"y"}},{"N":"col","AT":{"#":"0.a_i32","D":0}}],"I":[{"%":2}],"O":[{"%":3,)"
+    R"("TT":{"#":"0.t_dtensor","D":[{"#":"0.t_f32"},[-1,4],"NCHW",[],0]}}],"OA":[]}]}]}]}})";
+
+TEST_F(AllocationFaultsOfFiles, ImportingPaddle3) {
+  const std::string path = directory_.File("inference.json");
+  WriteFileAtomic(path, kPir);
+  CheckAll("pir", Importing([&](Imported& to) { to.model = ImportPir(path, to.scope); }), 100);
+  CheckAll("pir read", Importing([&](Imported& to) {
+             to.text = IsPirFile(path) ? "pir" : "";
+             to.model.program = ReadPir(path);
+           }),
+           60);
+  CheckAll("pir text", Importing([&](Imported& to) { to.model.program = ParsePir(kPir, "p"); }),
+           60);
+}
+
+TEST_F(AllocationFaultsOfFiles, ImportingCaffe) {
+  const std::string net = directory_.File("net.prototxt");
+  WriteFileAtomic(net,
+                  "name: 'n' input: 'x' input_dim: 1 input_dim: 3 input_dim: 4 input_dim: 4\n"
+                  "layer { name: 'c' type: 'Convolution' bottom: 'x' top: 'c'\n"
+                  "  convolution_param { num_output: 2 kernel_size: 3 } }\n"
+                  "layer { name: 'r' type: 'ReLU' bottom: 'c' top: 'c' }\n");
+  CheckAll("caffe", Importing([&](Imported& to) {
+             to.text = caffe::IsSolverFile(net) ? "" : caffe::ImportNetFile(net, {}).text;
+           }),
+           100);
 }
 
 TEST(AllocationFaults, OfAJob) {
