@@ -1,4 +1,5 @@
 #include <coracle/backward/backward.h>
+#include <coracle/backward/in_double.h>
 #include <coracle/backward/verify_program.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/text.h>
@@ -6,7 +7,6 @@
 #include <coracle/framework/op/kernel/interpreter.h>
 #include <coracle/framework/op/op_context.h>
 #include <coracle/framework/tensor/complex.h>
-#include <coracle/framework/tensor/rng.h>
 #include <coracle/passes/pass.h>
 #include <fmt/format.h>
 
@@ -95,16 +95,6 @@ Difference BestDifference(double expected, const std::function<double(double)>& 
 // numbers throughout.
 bool IsWide(DType dtype) { return dtype == DType::kFloat64 || dtype == DType::kComplex128; }
 
-Tensor Random(const Shape& shape, uint64_t seed, const std::string& name, double scale = 1,
-              DType dtype = DType::kFloat64) {
-  Tensor value(dtype, shape);
-  Tensor parts = PartsOf(value);
-  const Philox random(seed, HashName(name), 0);
-  for (int64_t i = 0; i < parts.numel(); ++i)
-    parts.data<double>()[i] = scale * random.Normal(static_cast<uint64_t>(i));
-  return value;
-}
-
 double Dot(const Tensor& x, const Tensor& y) {
   const Tensor a = PartsOf(x), b = PartsOf(y);
   double total = 0;
@@ -120,46 +110,9 @@ Tensor Moved(const Tensor& at, const Tensor& direction, double step) {
   return moved;
 }
 
-// float64 for floating-point types, complex128 for complex ones, else the type itself.
-DType Widened(DType dtype) {
-  return IsComplex(dtype) ? DType::kComplex128 : IsFloating(dtype) ? DType::kFloat64 : dtype;
-}
-
 Tensor ToDouble(const Tensor& tensor) {
   const DType wide = Widened(tensor.dtype());
   return wide == tensor.dtype() ? tensor : tensor.Cast(wide);
-}
-
-// Random numbers for a variable without a given value.
-Tensor Drawn(const VarDesc& var, const CheckGradientOptions& options) {
-  if (var.dtype() == DType::kString) {
-    ThrowInvalid(fmt::format("cannot draw texts for {}: give them (--feed of the command)",
-                             Quote(var.name())));
-  }
-  Shape shape = var.shape();
-  for (int d = 0; d < shape.rank(); ++d) {
-    if (shape[d] < 0) shape[d] = options.batch_size;
-  }
-  const Philox random(options.seed, HashName(var.name()), 1);
-  if (IsComplex(var.dtype())) return Random(shape, options.seed, var.name(), 1, DType::kComplex128);
-  if (!IsFloating(var.dtype())) {
-    Tensor ids(DType::kInt64, shape);
-    for (int64_t i = 0; i < ids.numel(); ++i)
-      ids.data<int64_t>()[i] = random.UniformDouble(static_cast<uint64_t>(i)) < 0.5 ? 0 : 1;
-    return ids.Cast(var.dtype());
-  }
-  if (!var.persistable()) return Random(shape, options.seed, var.name());
-  if (shape.rank() > 1) {
-    const double fan_in = shape.rank() == 2
-                              ? static_cast<double>(shape[0])
-                              : static_cast<double>(shape.numel()) /
-                                    std::max<double>(1, static_cast<double>(shape[0]));
-    return Random(shape, options.seed, var.name(), 1 / std::sqrt(std::max(1.0, fan_in)));
-  }
-  Tensor value(DType::kFloat64, shape);
-  for (int64_t i = 0; i < value.numel(); ++i)
-    value.data<double>()[i] = 0.5 + random.UniformDouble(static_cast<uint64_t>(i));
-  return value;
 }
 
 std::string FindLoss(const ProgramDesc& program) {
@@ -202,7 +155,7 @@ Tensor ValueFor(const VarDesc& var, const CheckGradientOptions& options) try {
   if (fed != options.feeds.end()) return ToDouble(fed->second);
   const VarValue* held = options.scope ? options.scope->Find(var.name()) : nullptr;
   if (const auto* tensor = held ? std::get_if<Tensor>(held) : nullptr) return ToDouble(*tensor);
-  return Drawn(var, options);
+  return DrawInput(var, options.seed, options.batch_size);
 } catch (const OutOfMemory& e) {
   throw e.WithPrefix("the input " + Quote(var.name()));
 }
@@ -308,6 +261,16 @@ class Runner {
   std::unordered_set<std::string> written_;
 };
 
+void RequireNumbers(const Variable& var) {
+  const DType dtype = var.desc().dtype();
+  if (IsWide(dtype)) return;
+  ThrowInvalid(fmt::format(
+      "check_gradient: {} holds {}, and only floating-point and complex "
+      "variables have a gradient; leave it out of the variables to "
+      "differentiate with respect to",
+      Quote(var.name()), dtype == DType::kString ? "texts" : std::string(ToString(dtype))));
+}
+
 // The program to check, in float64, without and with gradients.
 struct Subject {
   const CheckGradientOptions& options;
@@ -324,11 +287,13 @@ Subject SubjectOf(const ProgramDesc& program, const CheckGradientOptions& option
   ProgramDesc forward = InDouble(Checked(program, ops));
   RemoveTraining(forward);
   ExpandOps(forward, ops);  // so that each op is checked by itself
+  CastNarrowResults(forward, ops);
   BackwardOptions backward;
   backward.ops = &ops;
   backward.parameter_list = options.wrt;
   const std::string loss = options.loss.empty() ? FindLoss(forward) : options.loss;
   Variable::Of(forward.Root(), loss);  // throws for an unknown name
+  for (const std::string& name : options.wrt) RequireNumbers(Variable::Of(forward.Root(), name));
   ProgramDesc trained = forward;
   for (const std::string& name : options.wrt)
     Variable::Of(trained.Root(), name).desc().SetStopGradient(false);
@@ -355,8 +320,8 @@ GradientCheck CheckOne(Runner& runner, const Subject& subject, const ParamAndGra
   GradientCheck check{pair.param, pair.grad};
   const Tensor& at = subject.inputs.values.at(pair.param);
   const Tensor direction =
-      Random(at.shape(), options.seed + 17 + static_cast<uint64_t>(d), pair.param,
-             1 / std::sqrt(std::max<double>(1, static_cast<double>(at.numel()))), at.dtype());
+      DrawNormal(at.shape(), options.seed + 17 + static_cast<uint64_t>(d), pair.param,
+                 1 / std::sqrt(std::max<double>(1, static_cast<double>(at.numel()))), at.dtype());
   check.by_gradient = pair.grad.empty() ? 0 : Dot(gradient, direction);
   std::map<std::string, Tensor> values = subject.inputs.values;
   const Difference best = BestDifference(
@@ -418,7 +383,7 @@ OpCheck CompareAlone(const OpAlone& alone, const CheckGradientOptions& options,
     if (alone.grads[k].empty()) continue;
     const std::string& name = xs[k].name();
     const auto& x = std::get<Tensor>(inputs.at(name));
-    const Tensor direction = Random(x.shape(), options.seed + 29, name, 1, x.dtype());
+    const Tensor direction = DrawNormal(x.shape(), options.seed + 29, name, 1, x.dtype());
     const double expected = Dot(std::get<Tensor>(at.at(alone.grads[k])), direction);
     const double tolerance = std::max(options.tolerance, 1e-5);
     const Difference best = BestDifference(
@@ -481,7 +446,7 @@ OpCheck CheckOp(const OpDesc& op, const VarValues& env, const CheckGradientOptio
   for (Variable& y : ys) {
     VarDesc& seed = block.Var(y.name() + "@SEED");
     seed.SetMeta(y.desc().meta());
-    inputs[seed.name()] = Random(y.shape(), check.seed, y.name(), 1, y.dtype());
+    inputs[seed.name()] = DrawNormal(y.shape(), check.seed, y.name(), 1, y.dtype());
     options.target_gradients.push_back(seed.name());
   }
   std::vector<std::string> grads;
@@ -524,30 +489,6 @@ void FindWrongOp(const Subject& subject, CheckGradientReport& report) {
 }
 
 }  // namespace
-
-ProgramDesc InDouble(const ProgramDesc& program) {
-  ProgramDesc wide = program;
-  for (int b = 0; b < wide.NumBlocks(); ++b) {
-    BlockDesc& block = wide.Block(b);
-    for (size_t i = 0; i < block.NumVars(); ++i) {
-      VarDesc& var = block.var(i);
-      if (Widened(var.dtype()) != var.dtype()) var.SetDType(Widened(var.dtype()));
-    }
-    for (size_t i = 0; i < block.NumOps(); ++i) {
-      OpDesc& op = block.op(i);
-      for (const char* attr : {"dtype", "in_dtype", "out_dtype"}) {
-        const Attribute* value = op.FindAttr(attr);
-        const auto* dtype = value ? std::get_if<int32_t>(value) : nullptr;
-        if (dtype) op.SetAttr(attr, static_cast<int32_t>(Widened(static_cast<DType>(*dtype))));
-      }
-      const Attribute* values = op.FindAttr("fp32_values");
-      const auto* floats = values ? std::get_if<std::vector<float>>(values) : nullptr;
-      if (floats && !floats->empty())
-        op.SetAttr("fp64_values", std::vector<double>(floats->begin(), floats->end()));
-    }
-  }
-  return wide;
-}
 
 CheckGradientReport CheckGradient(const ProgramDesc& program, const CheckGradientOptions& options) {
   if (!(options.tolerance > 0))

@@ -4,7 +4,10 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/op/op_context.h>
+#include <coracle/framework/op/writer.h>
+#include <coracle/operators/operators.h>
 #include <coracle/test/backward/test_ops.h>
+#include <coracle/test/error_of.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -162,6 +165,61 @@ TEST_F(CheckGradientTest, RoundingOfTheLossIsNoWrongGradient) {
     const CheckGradientReport report = CheckGradient(test.program, options);
     EXPECT_TRUE(report.passed()) << report.ToString();
   }
+}
+
+// Counts of words (which are float32 in any program) times w, with the mean of x over sequences.
+class TextsTest : public ::testing::Test {
+ protected:
+  TextsTest() {
+    BlockDesc& root = program.Root();
+    root.Var("words").SetMeta({VarType::kLoDTensor, DType::kString, {-1, 3}, 0});
+    root.Var("x").SetMeta({VarType::kLoDTensor, DType::kFloat32, {-1, 2}, 1});
+    VarDesc& w = root.Var("w");
+    w.SetMeta({VarType::kLoDTensor, DType::kFloat32, {2, 2}, 0});
+    w.SetPersistable(true);
+    w.SetIsParameter(true);
+    const Writer writer(root, DefaultOps());
+    using Longs = std::vector<int64_t>;
+    const Variable counts = writer.Make("tfidf_vectorizer", {{"X", {"words"}}},
+                                        {{"ngram_counts", Longs{0}},
+                                         {"ngram_indexes", Longs{0, 1}},
+                                         {"pool_strings", std::vector<std::string>{"0", "1"}}});
+    const Variable product = writer.Make("mul", {{"X", {counts.name()}}, {"Y", {"w"}}});
+    writer.Append("sequence_pool", {{"X", {"x"}}}, {{"Out", {"means"}}, {"MaxIndex", {"i"}}},
+                  {{"pooltype", std::string("AVERAGE")}});
+    const Variable both =
+        writer.Make("elementwise_mul", {{"X", {product.name()}}, {"Y", {"means"}}});
+    writer.Into("loss", "mean", {{"X", {both.name()}}});
+    options.loss = "loss";
+  }
+  ProgramDesc program;
+  CheckGradientOptions options;
+};
+
+TEST_F(TextsTest, AreDrawnLikeSequences) {
+  options.wrt = {"w", "x"};
+  const CheckGradientReport report = CheckGradient(program, options);
+  EXPECT_TRUE(report.passed()) << report.ToString();
+  ASSERT_EQ(report.checks.size(), 2u);
+  for (const GradientCheck& check : report.checks) EXPECT_NE(check.by_gradient, 0) << check.var;
+}
+
+TEST_F(TextsTest, MayBeGiven) {
+  const std::vector<std::string> words = {"1", "a", "1"};
+  options.feeds = {{"words", Tensor::OfStrings({1, 3}, words)}};
+  Tensor& x = options.feeds["x"] = Tensor::Full<float>({2, 2}, 3);
+  x.lod() = {{0, 2}};
+  const CheckGradientReport report = CheckGradient(program, options);
+  EXPECT_TRUE(report.passed()) << report.ToString();
+  // The loss is the mean over two columns of 3 * 2 * w[1][column].
+  ASSERT_EQ(report.checks.size(), 1u);
+  EXPECT_NE(report.checks[0].by_gradient, 0);
+}
+
+TEST_F(TextsTest, HaveNoGradient) {
+  options.wrt = {"words"};
+  EXPECT_NE(ErrorOf([&] { CheckGradient(program, options); }).find("'words' holds texts, and only"),
+            std::string::npos);
 }
 
 }  // namespace coracle::check_gradient_test

@@ -165,4 +165,21 @@ TEST_F(Cli, SparseGradientsAreDumpedAndFetched) {
   Expect("coracle check-grad m.pb --loss=loss", 0, {"table", "  ok\n"});
 }
 
+TEST_F(Cli, CheckGradSkipsTexts) {
+  WriteFileAtomic(Path("texts.pbtxt"), R"(
+data { name: "words" shape: [-1, 1] dtype: STRING }
+data { name: "x" shape: [-1, 4] }
+layer { cast { input: "words" dtype: FP32 output: "number" } }
+layer { fc { input: "number" size: 4 output: "h" } }
+layer { elementwise_mul { x: "h" y: "x" output: "product" } }
+layer { mean { input: "product" output: "loss" } }
+)");
+  Expect("coracle build texts.pbtxt --out=texts.pb --startup_out=s.pb", 0, {});
+  const std::string skipped = "words is skipped: it holds texts, which have no gradient";
+  Expect("coracle check-grad texts.pb --loss=loss", 0, {skipped, "fc_0.w_0", "ok"});
+  Expect("coracle check-grad texts.pb --loss=loss --wrt=words,x", 0, {skipped, "x  gradient"});
+  Expect("coracle check-grad texts.pb --loss=loss --wrt=words", 1,
+         {"--wrt: words holds texts, which have no gradient; name a variable of floats"});
+}
+
 }  // namespace coracle::cli_gradients_test

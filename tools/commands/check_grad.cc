@@ -1,4 +1,7 @@
 #include <coracle/backward/backward.h>
+#include <coracle/framework/base/text.h>
+#include <coracle/inspect/inspect.h>
+#include <coracle/operators/operators.h>
 #include <coracle/tools/command_limits.h>
 #include <coracle/tools/commands.h>
 #include <coracle/tools/flags.h>
@@ -45,6 +48,29 @@ Fields<CheckGradFlags> CheckGradFields() {
       .Inline(&CheckGradFlags::limits, LimitFields());
 }
 
+// Takes variables of texts out of `wrt`, and says so of all inputs that are texts.
+void SkipTexts(const ProgramDesc& program, std::vector<std::string>* wrt) {
+  const auto is_text = [&](const std::string& name) {
+    const VarDesc* var = program.Root().FindVar(name);
+    return var && var->dtype() == DType::kString;
+  };
+  std::vector<std::string> texts = InputNames(program, DefaultOps());
+  texts.insert(texts.end(), wrt->begin(), wrt->end());
+  std::erase_if(texts, [&](const std::string& name) { return !is_text(name); });
+  std::sort(texts.begin(), texts.end());
+  texts.erase(std::unique(texts.begin(), texts.end()), texts.end());
+  const bool named = !wrt->empty();
+  std::erase_if(*wrt, is_text);
+  if (named && wrt->empty()) {
+    ThrowInvalid(
+        fmt::format("--wrt: {} {} texts, which have no gradient; name a variable of "
+                    "floats, or leave out --wrt for all parameters",
+                    Join(texts, ", "), texts.size() == 1 ? "holds" : "hold"));
+  }
+  for (const std::string& name : texts)
+    Print(fmt::format("{} is skipped: it holds texts, which have no gradient\n", Shown(name)));
+}
+
 int RunCheckGrad(const Args& args, const CheckGradFlags& flags) {
   RequireArgs(args, 1, 1, "one PROGRAM");
   if (args[0] == "-" && flags.feed == "-")
@@ -62,6 +88,7 @@ int RunCheckGrad(const Args& args, const CheckGradFlags& flags) {
   options.allow_files = flags.allow_files;
   options.loss = flags.loss;
   options.wrt = flags.wrt;
+  SkipTexts(program, &options.wrt);
   if (flags.batch_size) options.batch_size = *flags.batch_size;
   options.directions = flags.directions;
   options.tolerance = flags.tolerance;
