@@ -3,8 +3,12 @@
 #include <coracle/framework/base/file.h>
 #include <coracle/test/train/train_test_util.h>
 #include <coracle/train/data/data_source.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <functional>
 #include <map>
 
 namespace coracle::csv_text_test {
@@ -125,6 +129,30 @@ TEST(CsvText, FilesOfVocabularies) {
   ExpectContains(ErrorOf([&] { WordList::Read(dir / "empty.txt"); }), "word 2 is empty");
   WriteFileAtomic(dir / "bad.json", "{\"format\": 3}");
   ExpectContains(ErrorOf([&] { WordList::Read(dir / "bad.json"); }), "not a list of words");
+}
+
+// The peak of a child's memory in megabytes; 0 if f is false.
+int64_t PeakOf(const std::function<bool()>& f) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(f() ? 0 : 1);
+  int status = 0;
+  rusage use{};
+  ::wait4(child, &status, 0, &use);
+  return status == 0 ? use.ru_maxrss / 1024 : 0;
+}
+
+// A text of empty lines took 83 times its size before it was refused.
+TEST(CsvText, EmptyLinesTakeNoMemory) {
+  const TempDir dir;
+  const std::string path = dir / "empty.txt";
+  WriteFileAtomic(path, "w\n" + std::string(8'000'000, '\n'));
+  const int64_t idle = PeakOf([] { return true; });
+  const int64_t peak = PeakOf([&] {
+    const std::string error = ErrorOf([&] { WordList::Read(path); });
+    return error.find("word 2 is empty") != error.npos;
+  });
+  ASSERT_GT(peak, 0);
+  EXPECT_LT(peak, idle + 60);
 }
 
 constexpr const char* kNumbers =

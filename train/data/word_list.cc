@@ -5,7 +5,9 @@
 #include <coracle/train/data/data_source.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string_view>
 #include <utility>
 
 namespace coracle {
@@ -30,6 +32,19 @@ std::vector<std::string> WordsOfJson(const std::string& text, const std::string&
   }
 }
 
+// The lines of a text, up to the first empty one. That one is refused, and a text of empty lines
+// would take a hundred times its size.
+std::vector<std::string> WordsOfText(std::string_view text) {
+  std::vector<std::string> words;
+  while (!text.empty() && (words.empty() || !words.back().empty())) {
+    std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(text.size(), line.size() + 1));
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    words.emplace_back(line);
+  }
+  return words;
+}
+
 }  // namespace
 
 WordList::WordList(std::vector<std::string> words, const std::string& source)
@@ -50,13 +65,7 @@ WordList::WordList(std::vector<std::string> words, const std::string& source)
 WordList WordList::Read(const std::string& path) {
   const std::string text = ReadFile(path, kMaxBytes);
   if (text.starts_with('{')) return {WordsOfJson(text, path), path};
-  std::vector<std::string> words;
-  for (std::string& line : Split(text, '\n')) {
-    if (line.ends_with('\r')) line.pop_back();
-    words.push_back(std::move(line));
-  }
-  if (!words.empty() && words.back().empty()) words.pop_back();  // after the last line end
-  return {std::move(words), path};
+  return {WordsOfText(text), path};
 }
 
 std::string WordList::ToJson() const {
