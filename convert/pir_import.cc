@@ -1,18 +1,20 @@
+#include <coracle/convert/for_model.h>
 #include <coracle/convert/models.h>
 #include <coracle/convert/pir/model_json.h>
 #include <coracle/convert/pir/program_builder.h>
+#include <coracle/convert/pir/program_writer.h>
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/base/file_reader.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/model_reader.h>
 #include <coracle/framework/ir/feed_fetch.h>
+#include <coracle/framework/op/op_context.h>
 #include <coracle/operators/operators.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <new>
 
 namespace coracle {
 namespace {
@@ -42,30 +44,64 @@ std::string ParametersOf(const std::string& path) {
   return std::filesystem::path(path).replace_extension(".pdiparams").string();
 }
 
+// Programs of Paddle 2 declare some results with another type or shape than their ops give.
+ProgramDesc WithInferredTypes(const ProgramDesc& program) {
+  ProgramDesc typed = program, probe = program;  // inference also opens dims
+  BlockDesc& root = probe.Root();
+  for (size_t i = 0; i < root.NumOps(); ++i) {
+    OpDesc& op = root.op(i);
+    if (op.HasSubBlock()) continue;
+    InferOp(root, op, DefaultOps());
+    op.ForEachOutput([&](const std::string& name) {
+      const VarDesc* inferred = root.FindVar(name);
+      VarDesc* var = typed.Root().FindVar(name);
+      if (!inferred || !var || inferred->type() != var->type()) return;
+      if (inferred->dtype() != var->dtype()) var->SetDType(inferred->dtype());
+      if (!inferred->shape().CompatibleWith(var->shape())) var->SetShape(inferred->shape());
+    });
+  }
+  return typed;
+}
+
 }  // namespace
 
 ProgramDesc ParsePir(std::string_view text, const std::string& source, const OpRegistry* ops) {
-  const ReservedMemory memory(text.size() * kParsedBytes);
-  try {
+  return ForModel(source, [&] {
+    const ReservedMemory memory(text.size() * kParsedBytes);
     const pir::Block block = pir::ParseModelJson(text, source);
     return pir::ProgramBuilder(ops ? *ops : DefaultOps(), source).Build(block);
-  } catch (const std::bad_alloc&) {
-    throw Error(ErrorCode::kResourceExhausted, source + ": out of memory");
-  }
+  });
 }
 
 ProgramDesc ReadPir(const std::string& path) {
-  return ParsePir(ReadFile(path, kMaxProgramBytes), path);
+  return ForModel(path, [&] { return ParsePir(ReadFile(path, kMaxProgramBytes), path); });
 }
 
 InferenceModel ImportPir(const std::string& path, Scope& scope) {
-  InferenceModel model;
-  model.program = ReadPir(path);
-  model.feed_names = FeedNames(model.program);
-  model.fetch_names = FetchNames(model.program);
-  if (!PersistableNames(model.program).empty())
-    LoadParameters(model.program, ParametersOf(path), scope);
-  return model;
+  return ForModel(path, [&] {
+    InferenceModel model;
+    model.program = ReadPir(path);
+    model.feed_names = FeedNames(model.program);
+    model.fetch_names = FetchNames(model.program);
+    if (!PersistableNames(model.program).empty())
+      LoadParameters(model.program, ParametersOf(path), scope);
+    return model;
+  });
+}
+
+std::string ProgramToPir(const ProgramDesc& program) {
+  VerifyOrThrow(program, DefaultOps());
+  return pir::ProgramWriter(WithInferredTypes(program), DefaultOps()).Run();
+}
+
+void ExportPir(const std::string& path, const ProgramDesc& program, const Scope& parameters) {
+  ForModel(path, [&] {
+    const std::string text = ProgramToPir(program);
+    // A reader that finds the program finds its parameters too.
+    const std::vector<std::string> names = PersistableNames(program);
+    if (!names.empty()) SaveCombined(parameters, names, ParametersOf(path));
+    WriteFileAtomic(path, text);
+  });
 }
 
 bool LooksLikePir(std::string_view text) {
@@ -74,11 +110,14 @@ bool LooksLikePir(std::string_view text) {
 }
 
 bool IsPirFile(const std::string& path) {
-  if (!path.ends_with(".json") || !FileExists(path) || IsDirectory(path)) return false;
-  FileReader reader(path);
-  std::string start(std::min<uint64_t>(kLooked, reader.left()), '\0');
-  reader.Read(start.data(), start.size());
-  return LooksLikePir(start);
+  if (!path.ends_with(".json")) return false;
+  return ForModel(path, [&] {
+    if (!FileExists(path) || IsDirectory(path)) return false;
+    FileReader reader(path);
+    std::string start(std::min<uint64_t>(kLooked, reader.left()), '\0');
+    reader.Read(start.data(), start.size());
+    return LooksLikePir(start);
+  });
 }
 
 void RegisterPirReader() { RegisterModelReader(".json", ImportPir); }

@@ -104,8 +104,9 @@ class EquationReader {
     for (size_t i = 0; i < labels.size(); ++i) {
       const int64_t size = shape[static_cast<int>(i)];
       if (size == 0) Refuse("has an operand without elements");
-      if (std::count(labels.begin(), labels.end(), labels[i]) > 1)
-        Refuse("has a label twice in one operand, a diagonal");
+      const bool repeated = std::count(labels.begin(), labels.end(), labels[i]) > 1;
+      if (repeated && size < 0)
+        Refuse("has a label twice in one operand, and the length of that diagonal is unknown");
       int64_t& known = equation_.sizes.emplace(labels[i], size).first->second;
       if (known >= 0 && size >= 0 && known != size)
         Refuse(fmt::format("has dims of {} and {} for one label", known, size));
@@ -117,8 +118,9 @@ class EquationReader {
   Labels ImplicitOutput() const {
     Labels digits, letters;
     for (const auto& [label, size] : equation_.sizes) {
-      const auto count = std::count_if(equation_.terms.begin(), equation_.terms.end(),
-                                       [l = label](const Term& t) { return Has(t.labels, l); });
+      int64_t count = 0;
+      for (const Term& term : equation_.terms)
+        count += std::count(term.labels.begin(), term.labels.end(), label);
       if (label <= '9')
         digits.insert(digits.begin(), label);
       else if (count == 1)
@@ -149,7 +151,8 @@ class EinsumWriter {
       : builder_(builder), op_(op), equation_(equation) {}
 
   void Run() {
-    const std::vector<Term>& terms = equation_.terms;
+    std::vector<Term> terms = equation_.terms;
+    for (Term& term : terms) TakeDiagonals(term);
     Term all = terms[0];
     for (size_t i = 1; i < terms.size(); ++i) {
       Labels later = equation_.output;
@@ -162,6 +165,23 @@ class EinsumWriter {
  private:
   std::string Make(const char* type, SlotList inputs, AttrList attrs = {}) {
     return builder_.writer().Make(type, std::move(inputs), std::move(attrs)).name();
+  }
+
+  // The elements with equal indices, for each label that the term has twice. They become the last
+  // dim. The dims have one length, which NoteSizes knows.
+  void TakeDiagonals(Term& term) {
+    for (size_t second = 1; second < term.labels.size(); ++second) {
+      const char label = term.labels[second];
+      const size_t first = term.labels.find(label);
+      if (first == second) continue;
+      term.var = Make("diagonal", {{"Input", {term.var}}},
+                      {{"axis1", ToInt32(static_cast<int64_t>(first), "an axis")},
+                       {"axis2", ToInt32(static_cast<int64_t>(second), "an axis")}});
+      term.labels.erase(second, 1);
+      term.labels.erase(first, 1);
+      term.labels += label;
+      second = 0;
+    }
   }
 
   // Sums over labels that nothing else has.

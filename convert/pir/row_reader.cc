@@ -1,13 +1,12 @@
 // Reads ops by the rows of the table.
 
 #include <coracle/convert/pir/op_reader.h>
+#include <coracle/convert/pir/row_words.h>
 #include <coracle/framework/base/text.h>
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <map>
 #include <set>
 
 namespace coracle::pir {
@@ -15,82 +14,6 @@ namespace {
 
 // A constant of more elements is not turned into an attr.
 constexpr int64_t kMaxKnown = 1024;
-
-std::vector<std::string> Words(const char* text) {
-  std::vector<std::string> words;
-  for (std::string& word : Split(text, ' '))
-    if (!word.empty()) words.push_back(std::move(word));
-  return words;
-}
-
-// Choices of an implementation, which do not change what an op computes.
-bool ChoosesImplementation(const std::string& name) {
-  static const std::set<std::string> names = {
-      "use_cudnn",         "use_mkldnn",        "mkldnn_data_type",  "use_quantizer",
-      "workspace_size_MB", "exhaustive_search", "force_fp32_output", "use_addto",
-      "force_cpu",         "op_namescope",      "op_device"};
-  return names.count(name) > 0;
-}
-
-// "=NAME>ATTR:SLOT:LIST"
-struct Setting {
-  std::string name, attr, slot, list;
-};
-
-Setting ParseSetting(const std::string& word) {
-  const std::vector<std::string> parts = Split(word.substr(1), ':');
-  const size_t arrow = parts[0].find('>');
-  Setting setting;
-  setting.name = parts[0].substr(0, arrow);
-  setting.attr = arrow == std::string::npos ? setting.name : parts[0].substr(arrow + 1);
-  if (parts.size() > 1) setting.slot = parts[1];
-  if (parts.size() > 2) setting.list = parts[2];
-  return setting;
-}
-
-// What a row says of attributes.
-struct AttrRules {
-  std::map<std::string, std::string> renamed, required;
-  std::set<std::string> left_out;
-  std::vector<std::pair<std::string, std::string>> added;
-  bool saturate = false;
-};
-
-AttrRules ParseAttrRules(const char* text) {
-  AttrRules rules;
-  for (const std::string& word : Words(text)) {
-    const size_t equal = word.find('='), arrow = word.find('>');
-    if (word == "~")
-      rules.saturate = true;
-    else if (word[0] == '!')
-      rules.left_out.insert(word.substr(1));
-    else if (word[0] == '+')
-      rules.added.emplace_back(word.substr(1, equal - 1), word.substr(equal + 1));
-    else if (arrow != std::string::npos)
-      rules.renamed.emplace(word.substr(0, arrow), word.substr(arrow + 1));
-    else
-      rules.required.emplace(word.substr(0, equal), word.substr(equal + 2));
-  }
-  return rules;
-}
-
-// "true", "3" or a text.
-Attribute ParseValue(const std::string& text, AttrType type) {
-  int64_t integer = 0;
-  double number = 0;
-  if (type == AttrType::kString) return text;
-  if (text == "true" || text == "false") return text == "true";
-  if (type != AttrType::kFloat && ParseInt64(text, &integer)) return integer;
-  if (ParseDouble(text, &number)) return number;
-  return text;
-}
-
-std::string PlainText(const Attribute& value) {
-  if (const auto* text = std::get_if<std::string>(&value)) return *text;
-  if (const auto* number = std::get_if<double>(&value)) return fmt::format("{}", *number);
-  if (const auto* number = std::get_if<float>(&value)) return fmt::format("{}", *number);
-  return ToString(value);
-}
 
 std::optional<std::vector<int64_t>> IntegersOf(const ValuePtr& value) {
   std::vector<int64_t> known;
@@ -135,7 +58,7 @@ class RowReader {
     size_t next = 0;
     for (const std::string& word : Words(row_.inputs)) {
       if (word[0] == '=') {
-        const Setting setting = ParseSetting(word);
+        const SettingWord setting = ParseSetting(word);
         used_.insert(setting.name);
         if (const Attribute* given = op_.Find(setting.name)) {
           SetAttr(setting.attr, setting.name, *given);
@@ -154,7 +77,7 @@ class RowReader {
   }
 
   // An operand that is an attr if it is a constant.
-  void ReadSetting(const Setting& setting, const ValuePtr& value) {
+  void ReadSetting(const SettingWord& setting, const ValuePtr& value) {
     if (!value) return;
     if (AddKnown(setting, value)) return;
     const bool list = value->type.kind == Type::Kind::kList;
@@ -167,7 +90,7 @@ class RowReader {
     }
   }
 
-  bool AddKnown(const Setting& setting, const ValuePtr& value) {
+  bool AddKnown(const SettingWord& setting, const ValuePtr& value) {
     const AttrDef* attr = spec_.FindAttr(setting.attr);
     if (!attr) return false;
     switch (attr->type) {
@@ -187,7 +110,7 @@ class RowReader {
     }
   }
 
-  bool SetNumber(const Setting& setting, AttrType type, double number) {
+  bool SetNumber(const SettingWord& setting, AttrType type, double number) {
     if (type == AttrType::kString)
       return SetAttr(setting.attr, setting.name, fmt::format("{}", number));
     if (type == AttrType::kBoolean) return SetAttr(setting.attr, setting.name, number != 0);

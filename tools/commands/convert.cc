@@ -1,5 +1,6 @@
 #include <coracle/convert/models.h>
 #include <coracle/edit/paddle_fields.h>
+#include <coracle/framework/base/file.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/tools/command_limits.h>
@@ -20,6 +21,7 @@ namespace {
 
 struct ConvertFlags {
   std::string out = {};
+  std::string to = {};
   std::string compat = {};
   std::string params = {};
   int32_t opset = 17;
@@ -31,6 +33,9 @@ struct ConvertFlags {
 Fields<ConvertFlags> ConvertFields() {
   return Fields<ConvertFlags>("")
       .Add("out", &ConvertFlags::out, "`FILE` of the result, instead of the argument OUT")
+      .Add("to", &ConvertFlags::to,
+           "`FORMAT` of the result, where the ending of OUT does not decide: pir for a program of "
+           "Paddle 3 (.json)")
       .Add("compat", &ConvertFlags::compat,
            "`paddle`: removes everything that only Coracle understands, and lists it")
       .Add("params", &ConvertFlags::params,
@@ -85,6 +90,31 @@ void WriteOnnx(const ConvertFlags& flags, const std::string& in, const std::stri
   ExportOnnx(out, model.program, model.values, options);
 }
 
+// Writes the program as one of Paddle 3, and its parameters, from --params or next to the program,
+// to the .pdiparams file of the same name.
+void WritePir(const ConvertFlags& flags, const std::string& in, const std::string& given) {
+  if (!flags.compat.empty())
+    throw UsageError("--compat is for programs of Paddle 2, and --to=pir writes one of Paddle 3");
+  const std::string out = given.ends_with('/') ? given + "inference.json" : given;
+  if (!out.ends_with(".json"))
+    throw UsageError("--to=pir: OUT ends in .json, or is a directory (DIR/), got " + Quote(given));
+  const ModelFiles model = ReadModel(in, flags.params);
+  const std::string params = out.substr(0, out.size() - 5) + ".pdiparams";
+  RefuseOwnFiles(model.read, {out, params});
+  if (given.ends_with('/')) MakeDirectories(given.substr(0, given.size() - 1));
+  if (model.has_values) {
+    ExportPir(out, model.program, model.values);
+  } else {
+    const std::string text = ProgramToPir(model.program);
+    WriteOutput([&] { WriteFileAtomic(out, text); });
+    LogMessage(MessageLevel::kWarning,
+               fmt::format("{} is written without parameters, since none are next to {}; --params "
+                           "names them",
+                           Quote(out, 300), Shown(in)));
+  }
+  CopyPreprocess(in, out);
+}
+
 // Saves the parameters of a model in another format, where readers of OUT look for them.
 void SaveValues(const ModelFiles& model, const std::string& out) {
   const std::vector<std::string> names = PersistableNames(model.program);
@@ -121,6 +151,9 @@ int RunConvert(const Args& words, const ConvertFlags& flags) {
                                  kLatestOnnxOpset, flags.opset));
   }
   const CommandLimits limits(flags.limits, CommandLimits::Time::kCommand);
+  if (!flags.to.empty() && flags.to != "pir")
+    throw UsageError("--to is pir, got " + Quote(flags.to) + "; OUT's ending says other formats");
+  if (!flags.to.empty()) return WritePir(flags, args[0], args[1]), 0;
   const bool to_directory = args[1].ends_with('/');
   // Any other OUT needs a program: reading the directory says that it holds none.
   const bool joins = IsParameterDirectory(args[0]) && IsParametersName(args[1]);
@@ -156,9 +189,10 @@ int RunConvert(const Args& words, const ConvertFlags& flags) {
 Command ConvertCommand() {
   return MakeCommand(
       {"convert",
-       "rewrites a program as binary (.pb, .pdmodel), text (.pbtxt, .txt) or ONNX (.onnx), and "
-       "files of tensors",
-       "convert IN OUT [--compat=paddle] [--params=PATH] [--opset=17], or convert TEXT.prototxt "
+       "rewrites a program as binary (.pb, .pdmodel), text (.pbtxt, .txt), ONNX (.onnx) or for "
+       "Paddle 3 (--to=pir), and files of tensors",
+       "convert IN OUT [--to=pir] [--compat=paddle] [--params=PATH] [--opset=17], or convert "
+       "TEXT.prototxt "
        "[WEIGHTS.caffemodel] OUT",
        "  coracle convert inference.pdmodel model.pbtxt\n"
        "  coracle convert model.pbtxt model.pb      # text when OUT ends in .pbtxt or .txt\n"
@@ -167,6 +201,7 @@ Command ConvertCommand() {
        "  coracle convert model.onnx model.pdmodel       # and model.pdiparams\n"
        "  coracle convert inference.json model.pdmodel   # from Paddle 3 to the format of Paddle "
        "2\n"
+       "  coracle convert inference.pdmodel inference.json --to=pir   # to the format of Paddle 3\n"
        "  coracle convert inference.pdmodel inference.safetensors   # its parameters by name\n"
        "  coracle convert values.npz values.safetensors\n"
        "  coracle convert inference.pdmodel params/      # a file for each parameter\n"

@@ -1,0 +1,284 @@
+// Writes ops by the rows of the table, read from right to left.
+
+#include <coracle/convert/pir/program_writer.h>
+#include <coracle/convert/pir/row_words.h>
+#include <coracle/convert/pir/signatures.h>
+#include <coracle/framework/base/text.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace coracle::pir {
+namespace {
+
+// Other names of an op that a row before them has, or ops that only the reader needs.
+bool IsSecondName(std::string_view name) {
+  static const std::set<std::string_view> names = {
+      "fill",         "grad_add",     "assign_out",     "memcpy",      "memcpy_h2d",
+      "memcpy_d2h",   "depend",       "empty_like",     "shadow_feed", "view_shape",
+      "npu_identity", "trans_layout", "channel_shuffle"};
+  return names.count(name) > 0;
+}
+
+const std::multimap<std::string, const Row*>& RowsByType() {
+  static const std::multimap<std::string, const Row*> rows = [] {
+    std::multimap<std::string, const Row*> map;
+    for (const Row& row : AllRows())
+      if (!IsSecondName(row.name)) map.emplace(row.type, &row);
+    return map;
+  }();
+  return rows;
+}
+
+class RowWriter {
+ public:
+  RowWriter(ProgramWriter& writer, const OpDesc& op, const Row& row)
+      : writer_(writer),
+        op_(op),
+        row_(row),
+        spec_(writer.ops().Get(row.type)),
+        rules_(ParseAttrRules(row.attrs)),
+        dialect_(AttrsOf(row.name)) {
+    for (const std::string& word : Words(row.inputs)) {
+      if (word[0] != '=') {
+        slots_.insert(word);
+        continue;
+      }
+      const SettingWord setting = ParseSetting(word);
+      slots_.insert(setting.slot);
+      slots_.insert(setting.list);
+      settings_.insert(setting.attr);
+    }
+  }
+
+  // Why the row cannot say this op; "" if it can.
+  std::string WhyNot() const {
+    if (!Chosen()) return "the op has no counterpart in Paddle 3 with these attributes";
+    for (const Slot& input : op_.inputs()) {
+      if (input.args.empty() || slots_.count(input.name) > 0) continue;
+      return fmt::format("its operand {} has no counterpart in {}", input.name, row_.name);
+    }
+    for (const Slot& output : op_.outputs()) {
+      const bool gives = OutputWord(output.name).has_value();
+      for (const std::string& name : output.args) {
+        if (!gives && IsUsed(name))
+          return fmt::format("its result {} has no counterpart in {}", output.name, row_.name);
+      }
+    }
+    return LostAttr();
+  }
+
+  void Write() {
+    std::vector<int64_t> operands = Operands();
+    std::vector<Json> attrs = Attrs();
+    std::vector<std::string> slots;
+    bool in_place = false;
+    for (const std::string& word : Words(row_.outputs)) {
+      slots.push_back(word.substr(0, word.find('=')));
+      in_place |= word.find('=') != word.npos;
+    }
+    writer_.Emit(op_, std::string("1.") + row_.name + (in_place ? "_" : ""), std::move(operands),
+                 slots, std::move(attrs));
+  }
+
+ private:
+  // Among several rows of one type, an attr or an operand chooses.
+  bool Chosen() const {
+    for (const auto& [name, text] : rules_.added) {
+      const AttrDef* def = spec_.FindAttr(name);
+      Attribute wanted;
+      if (!def || !ConvertAttribute(ParseValue(text, def->type), def->type, &wanted)) return false;
+      Attribute has;
+      if (!ConvertAttribute(writer_.AttrOf(op_, name), def->type, &has) || !(has == wanted))
+        return false;
+    }
+    const std::string name = row_.name;
+    const bool sections =
+        op_.HasInput("SectionsTensorList") ||
+        (spec_.FindAttr("sections") && !writer_.Get<std::vector<int32_t>>(op_, "sections").empty());
+    if (name == "split") return sections;
+    if (name == "split_with_num") return !sections;
+    if (name == "conv2d_transpose_bias") return op_.HasInput("Bias");
+    if (name == "shape64") return writer_.ResultType(op_, "Out").dtype == DType::kInt64;
+    if (name == "shape") return writer_.ResultType(op_, "Out").dtype == DType::kInt32;
+    return true;
+  }
+
+  std::optional<std::string> OutputWord(const std::string& slot) const {
+    for (const std::string& word : Words(row_.outputs))
+      if (word.substr(0, word.find('=')) == slot) return word;
+    return std::nullopt;
+  }
+
+  bool IsUsed(const std::string& name) const {
+    const VarDesc* var = op_.block()->FindVar(name);
+    return var && (var->persistable() || !op_.block()->Uses(name).readers.empty());
+  }
+
+  std::string AttrNameOf(const std::string& name) const {
+    const auto renamed = rules_.renamed.find(name);
+    return renamed == rules_.renamed.end() ? name : renamed->second;
+  }
+
+  // An attr with another value than its default that the dialect's op cannot say.
+  std::string LostAttr() const {
+    std::set<std::string> said = settings_;
+    for (const DialectAttr& attr : dialect_) said.insert(AttrNameOf(attr.name));
+    for (const auto& [name, value] : rules_.added) said.insert(name);
+    for (const NamedAttr& attr : op_.attrs()) {
+      const AttrDef* def = spec_.FindAttr(attr.name);
+      if (!def || said.count(attr.name) > 0 || ChoosesImplementation(attr.name)) continue;
+      Attribute value;
+      if (!ConvertAttribute(attr.value, def->type, &value)) value = attr.value;
+      if (def->default_value && value == *def->default_value) continue;
+      if (IsDerived(attr.name)) continue;
+      return fmt::format("its attribute {} = {} has no counterpart in {}", attr.name,
+                         ToString(attr.value), row_.name);
+    }
+    return "";
+  }
+
+  // Attrs that repeat what operands say, or that a reshape of the operand replaces, or without
+  // effect if the dialect's op lacks them.
+  bool IsDerived(const std::string& name) const {
+    return name == "in_dtype" || name == "is_test" ||
+           (name == "num" && std::string(row_.name) == "split") ||
+           (name == "axis" && slots_.count("X") + slots_.count("Y") == 2 && slots_.size() == 2);
+  }
+
+  std::vector<int64_t> Operands() {
+    std::vector<int64_t> operands;
+    for (const std::string& word : Words(row_.inputs)) {
+      if (word == "_") {
+        // The state of rnn's dropout, which an inference program does not use.
+        operands.push_back(writer_.Number(op_, DType::kUInt8, 0));
+      } else if (word[0] == '=') {
+        const SettingWord setting = ParseSetting(word);
+        if (!IsDialectAttr(setting.name)) operands.push_back(SettingOperand(setting));
+      } else if (word == "Y" && spec_.FindAttr("axis") && !IsDialectAttr("axis")) {
+        operands.push_back(Aligned());
+      } else {
+        operands.push_back(writer_.Operand(op_, word.c_str()));
+      }
+    }
+    while (static_cast<int>(operands.size()) < MoreOperandsOf(row_.name)) operands.push_back(0);
+    return operands;
+  }
+
+  // Y with ones after its dims, where the attr axis says which dims of X these are. Paddle 3 aligns
+  // the last dims.
+  int64_t Aligned() {
+    const int64_t y = writer_.Operand(op_, "Y");
+    const int x_rank = writer_.TypeOfSlot(op_, "X").shape.rank();
+    const Type type = writer_.TypeOfSlot(op_, "Y");
+    const int axis = writer_.Get<int32_t>(op_, "axis");
+    const int after = axis < 0 ? 0 : x_rank - axis - type.shape.rank();
+    if (after <= 0) return y;
+    return writer_.Reshaped(op_, y, type, after);
+  }
+
+  bool IsDialectAttr(const std::string& name) const {
+    return std::any_of(dialect_.begin(), dialect_.end(),
+                       [&](const DialectAttr& attr) { return attr.name == name; });
+  }
+
+  // A tensor, or the attr as a constant.
+  int64_t SettingOperand(const SettingWord& setting) {
+    for (const std::string& slot : {setting.slot, setting.list})
+      if (!slot.empty() && op_.HasInput(slot)) return writer_.Operand(op_, slot.c_str());
+    const AttrDef* def = spec_.FindAttr(setting.attr);
+    Attribute value = writer_.AttrOf(op_, setting.attr);
+    if (!def || !ConvertAttribute(value, def->type, &value))
+      writer_.Refuse(op_, fmt::format("its attribute {} has another type", setting.attr));
+    switch (def->type) {
+      case AttrType::kInts:
+      case AttrType::kLongs:
+        return writer_.Numbers(op_, AttributeAs<std::vector<int64_t>>(value));
+      case AttrType::kInt:
+        return writer_.Number(op_, DType::kInt32, std::get<int32_t>(value));
+      case AttrType::kLong:
+        return LongNumber(std::get<int64_t>(value));
+      case AttrType::kFloat:
+        return writer_.Number(op_, DType::kFloat32, static_cast<double>(std::get<float>(value)));
+      case AttrType::kFloat64:
+        return writer_.Number(op_, DType::kFloat64, std::get<double>(value));
+      case AttrType::kString:
+        return TextNumber(std::get<std::string>(value));
+      default:
+        writer_.Refuse(op_,
+                       fmt::format("its attribute {} is no constant of Paddle 3", setting.attr));
+    }
+  }
+
+  int64_t LongNumber(int64_t value) {
+    constexpr int64_t kExact = int64_t{1} << 53;
+    if (value > kExact || value < -kExact)
+      writer_.Refuse(op_, fmt::format("no constant of Paddle 3 holds {} exactly", value));
+    return writer_.Number(op_, DType::kInt64, static_cast<double>(value));
+  }
+
+  int64_t TextNumber(const std::string& text) {
+    double number = 0;
+    if (!ParseDouble(text, &number))
+      writer_.Refuse(op_, fmt::format("{} is no number", Quote(text)));
+    return writer_.Number(op_, DType::kFloat64, number);
+  }
+
+  std::vector<Json> Attrs() {
+    std::vector<Json> attrs;
+    for (const DialectAttr& attr : dialect_) attrs.push_back(AttrJsonOf(attr));
+    return attrs;
+  }
+
+  Json AttrJsonOf(const DialectAttr& attr) {
+    if (attr.type == 'p') return AttrJson(attr.name, 'p', {});
+    const auto required = rules_.required.find(attr.name);
+    if (required != rules_.required.end()) {
+      const std::string& text = required->second;
+      double number = 0;
+      if (attr.type == 's') return AttrJson(attr.name, 's', text);
+      if (attr.type == 'b') return AttrJson(attr.name, 'b', text == "true");
+      if (!ParseDouble(text, &number)) throw InternalError("a row requires " + text);
+      if (attr.type == 'i') return AttrJson(attr.name, 'i', static_cast<int32_t>(number));
+      return AttrJson(attr.name, attr.type, number);
+    }
+    if (rules_.left_out.count(attr.name) > 0) return AttrJson(attr.name, attr.type, false);
+    const std::string name = AttrNameOf(attr.name);
+    return AttrJson(attr.name, attr.type, writer_.AttrOf(op_, name));
+  }
+
+  ProgramWriter& writer_;
+  const OpDesc& op_;
+  const Row& row_;
+  const OpSpec& spec_;
+  const AttrRules rules_;
+  const std::vector<DialectAttr> dialect_;
+  std::set<std::string> slots_, settings_;
+};
+
+}  // namespace
+
+bool WriteByRow(ProgramWriter& writer, const OpDesc& op, std::string* why) {
+  const std::string& type = op.type();
+  if (type.starts_with("fake_") || type.ends_with("quantize_linear")) {
+    *why =
+        "quantization is not written: in Paddle 3 the op says how it rounds, and here it does not";
+    return false;
+  }
+  const auto [begin, end] = RowsByType().equal_range(type);
+  for (auto at = begin; at != end; ++at) {
+    RowWriter row(writer, op, *at->second);
+    std::string reason = row.WhyNot();
+    if (!reason.empty()) {
+      *why = std::move(reason);
+      continue;
+    }
+    row.Write();
+    return true;
+  }
+  return false;
+}
+
+}  // namespace coracle::pir
