@@ -193,7 +193,7 @@ TEST(RowAnalysis, OpenSizes) {
 
 // The copy computes what the program computes.
 TEST(RowAnalysis, WrittenShapesComputeTheSame) {
-  for (const std::string& of : {"g", "x"}) {
+  for (const std::string of : {"g", "x"}) {
     for (const int64_t second : {-1, 3}) {
       const Model model = Pooled(of, 0, second);
       const WrittenShapes written =
@@ -257,7 +257,7 @@ class JoinedRuns : public ::testing::Test {
 };
 
 TEST_F(JoinedRuns, OfComputedShapes) {
-  for (const std::string& of : {"g", "x"}) {
+  for (const std::string of : {"g", "x"}) {
     const Model model = Pooled(of, 0, -1);
     const std::string path = folder_.path + "/" + of;
     SaveInferenceModel(path, {"x"}, {"y"}, model.main, Scope());
