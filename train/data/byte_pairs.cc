@@ -260,8 +260,7 @@ void BytePairs::EncodePiece(std::string_view piece, std::vector<int64_t>* ids) c
   queue = {};
   size_t count = 0;
   for (size_t i = 0; i < symbols.size(); i = symbols.After(i)) ++count;
-  // Exactly as much for a piece that is larger than all before; a list that grows takes three
-  // times.
+  // A list takes three times its size while it grows; a large piece gets exactly what it needs.
   if (count > ids->size() && ids->capacity() - ids->size() < count)
     ids->reserve(ids->size() + count);
   for (size_t i = 0; i < symbols.size(); i = symbols.After(i)) ids->push_back(symbols.Id(i));
