@@ -1,5 +1,6 @@
 // Writes ops by the rows of the table, read from right to left.
 
+#include <coracle/convert/narrow.h>
 #include <coracle/convert/pir/program_writer.h>
 #include <coracle/convert/pir/row_words.h>
 #include <coracle/convert/pir/signatures.h>
@@ -32,72 +33,76 @@ const std::multimap<std::string, const Row*>& RowsByType() {
   return rows;
 }
 
-class RowWriter {
- public:
-  RowWriter(ProgramWriter& writer, const OpDesc& op, const Row& row)
-      : writer_(writer),
-        op_(op),
-        row_(row),
-        spec_(writer.ops().Get(row.type)),
-        rules_(ParseAttrRules(row.attrs)),
-        dialect_(AttrsOf(row.name)) {
+// A row with what its words say.
+struct RowParts {
+  explicit RowParts(const ProgramWriter& writer, const Row& of)
+      : row(of),
+        spec(writer.ops().Get(of.type)),
+        rules(ParseAttrRules(of.attrs)),
+        dialect(AttrsOf(of.name)) {
     for (const std::string& word : Words(row.inputs)) {
       if (word[0] != '=') {
-        slots_.insert(word);
+        slots.insert(word);
         continue;
       }
       const SettingWord setting = ParseSetting(word);
-      slots_.insert(setting.slot);
-      slots_.insert(setting.list);
-      settings_.insert(setting.attr);
+      slots.insert(setting.slot);
+      slots.insert(setting.list);
+      settings.insert(setting.attr);
     }
   }
+
+  // The attr of a ProgramDesc for an attribute of the dialect.
+  std::string AttrNameOf(const std::string& name) const {
+    const auto renamed = rules.renamed.find(name);
+    return renamed == rules.renamed.end() ? name : renamed->second;
+  }
+
+  const Row& row;
+  const OpSpec& spec;
+  const AttrRules rules;
+  const std::vector<DialectAttr> dialect;
+  std::set<std::string> slots, settings;  // of the operands
+};
+
+// Whether a row can say an op.
+class RowMatch {
+ public:
+  RowMatch(const ProgramWriter& writer, const OpDesc& op, const RowParts& row)
+      : writer_(writer), op_(op), row_(row) {}
 
   // Why the row cannot say this op; "" if it can.
   std::string WhyNot() const {
     if (!Chosen()) return "the op has no counterpart in Paddle 3 with these attributes";
     for (const Slot& input : op_.inputs()) {
-      if (input.args.empty() || slots_.count(input.name) > 0) continue;
-      return fmt::format("its operand {} has no counterpart in {}", input.name, row_.name);
+      if (input.args.empty() || row_.slots.count(input.name) > 0) continue;
+      return fmt::format("its operand {} has no counterpart in {}", input.name, row_.row.name);
     }
     for (const Slot& output : op_.outputs()) {
-      const bool gives = OutputWord(output.name).has_value();
-      for (const std::string& name : output.args) {
-        if (!gives && IsUsed(name))
-          return fmt::format("its result {} has no counterpart in {}", output.name, row_.name);
-      }
+      const bool lost =
+          !Gives(output.name) && std::any_of(output.args.begin(), output.args.end(),
+                                             [&](const std::string& name) { return IsUsed(name); });
+      if (lost)
+        return fmt::format("its result {} has no counterpart in {}", output.name, row_.row.name);
     }
     return LostAttr();
-  }
-
-  void Write() {
-    std::vector<int64_t> operands = Operands();
-    std::vector<Json> attrs = Attrs();
-    std::vector<std::string> slots;
-    bool in_place = false;
-    for (const std::string& word : Words(row_.outputs)) {
-      slots.push_back(word.substr(0, word.find('=')));
-      in_place |= word.find('=') != word.npos;
-    }
-    writer_.Emit(op_, std::string("1.") + row_.name + (in_place ? "_" : ""), std::move(operands),
-                 slots, std::move(attrs));
   }
 
  private:
   // Among several rows of one type, an attr or an operand chooses.
   bool Chosen() const {
-    for (const auto& [name, text] : rules_.added) {
-      const AttrDef* def = spec_.FindAttr(name);
+    for (const auto& [name, text] : row_.rules.added) {
+      const AttrDef* def = row_.spec.FindAttr(name);
       Attribute wanted;
       if (!def || !ConvertAttribute(ParseValue(text, def->type), def->type, &wanted)) return false;
       Attribute has;
       if (!ConvertAttribute(writer_.AttrOf(op_, name), def->type, &has) || !(has == wanted))
         return false;
     }
-    const std::string name = row_.name;
-    const bool sections =
-        op_.HasInput("SectionsTensorList") ||
-        (spec_.FindAttr("sections") && !writer_.Get<std::vector<int32_t>>(op_, "sections").empty());
+    const std::string name = row_.row.name;
+    const bool sections = op_.HasInput("SectionsTensorList") ||
+                          (row_.spec.FindAttr("sections") &&
+                           !writer_.Get<std::vector<int32_t>>(op_, "sections").empty());
     if (name == "split") return sections;
     if (name == "split_with_num") return !sections;
     if (name == "conv2d_transpose_bias") return op_.HasInput("Bias");
@@ -106,10 +111,11 @@ class RowWriter {
     return true;
   }
 
-  std::optional<std::string> OutputWord(const std::string& slot) const {
-    for (const std::string& word : Words(row_.outputs))
-      if (word.substr(0, word.find('=')) == slot) return word;
-    return std::nullopt;
+  bool Gives(const std::string& slot) const {
+    const std::vector<std::string> words = Words(row_.row.outputs);
+    return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
+      return word.substr(0, word.find('=')) == slot;
+    });
   }
 
   bool IsUsed(const std::string& name) const {
@@ -117,25 +123,20 @@ class RowWriter {
     return var && (var->persistable() || !op_.block()->Uses(name).readers.empty());
   }
 
-  std::string AttrNameOf(const std::string& name) const {
-    const auto renamed = rules_.renamed.find(name);
-    return renamed == rules_.renamed.end() ? name : renamed->second;
-  }
-
   // An attr with another value than its default that the dialect's op cannot say.
   std::string LostAttr() const {
-    std::set<std::string> said = settings_;
-    for (const DialectAttr& attr : dialect_) said.insert(AttrNameOf(attr.name));
-    for (const auto& [name, value] : rules_.added) said.insert(name);
+    std::set<std::string> said = row_.settings;
+    for (const DialectAttr& attr : row_.dialect) said.insert(row_.AttrNameOf(attr.name));
+    for (const auto& [name, value] : row_.rules.added) said.insert(name);
     for (const NamedAttr& attr : op_.attrs()) {
-      const AttrDef* def = spec_.FindAttr(attr.name);
+      const AttrDef* def = row_.spec.FindAttr(attr.name);
       if (!def || said.count(attr.name) > 0 || ChoosesImplementation(attr.name)) continue;
       Attribute value;
       if (!ConvertAttribute(attr.value, def->type, &value)) value = attr.value;
       if (def->default_value && value == *def->default_value) continue;
       if (IsDerived(attr.name)) continue;
       return fmt::format("its attribute {} = {} has no counterpart in {}", attr.name,
-                         ToString(attr.value), row_.name);
+                         ToString(attr.value), row_.row.name);
     }
     return "";
   }
@@ -144,26 +145,51 @@ class RowWriter {
   // effect if the dialect's op lacks them.
   bool IsDerived(const std::string& name) const {
     return name == "in_dtype" || name == "is_test" ||
-           (name == "num" && std::string(row_.name) == "split") ||
-           (name == "axis" && slots_.count("X") + slots_.count("Y") == 2 && slots_.size() == 2);
+           (name == "num" && std::string(row_.row.name) == "split") ||
+           (name == "axis" && row_.slots.count("X") + row_.slots.count("Y") == 2 &&
+            row_.slots.size() == 2);
   }
 
+  const ProgramWriter& writer_;
+  const OpDesc& op_;
+  const RowParts& row_;
+};
+
+class RowWriter {
+ public:
+  RowWriter(ProgramWriter& writer, const OpDesc& op, const RowParts& row)
+      : writer_(writer), op_(op), row_(row) {}
+
+  void Write() {
+    std::vector<int64_t> operands = Operands();
+    std::vector<Json> attrs = Attrs();
+    std::vector<std::string> slots;
+    bool in_place = false;
+    for (const std::string& word : Words(row_.row.outputs)) {
+      slots.push_back(word.substr(0, word.find('=')));
+      in_place |= word.find('=') != word.npos;
+    }
+    writer_.Emit(op_, std::string("1.") + row_.row.name + (in_place ? "_" : ""),
+                 std::move(operands), slots, std::move(attrs));
+  }
+
+ private:
   std::vector<int64_t> Operands() {
     std::vector<int64_t> operands;
-    for (const std::string& word : Words(row_.inputs)) {
+    for (const std::string& word : Words(row_.row.inputs)) {
       if (word == "_") {
         // The state of rnn's dropout, which an inference program does not use.
         operands.push_back(writer_.Number(op_, DType::kUInt8, 0));
       } else if (word[0] == '=') {
         const SettingWord setting = ParseSetting(word);
         if (!IsDialectAttr(setting.name)) operands.push_back(SettingOperand(setting));
-      } else if (word == "Y" && spec_.FindAttr("axis") && !IsDialectAttr("axis")) {
+      } else if (word == "Y" && row_.spec.FindAttr("axis") && !IsDialectAttr("axis")) {
         operands.push_back(Aligned());
       } else {
         operands.push_back(writer_.Operand(op_, word.c_str()));
       }
     }
-    while (static_cast<int>(operands.size()) < MoreOperandsOf(row_.name)) operands.push_back(0);
+    while (static_cast<int>(operands.size()) < MoreOperandsOf(row_.row.name)) operands.push_back(0);
     return operands;
   }
 
@@ -180,7 +206,7 @@ class RowWriter {
   }
 
   bool IsDialectAttr(const std::string& name) const {
-    return std::any_of(dialect_.begin(), dialect_.end(),
+    return std::any_of(row_.dialect.begin(), row_.dialect.end(),
                        [&](const DialectAttr& attr) { return attr.name == name; });
   }
 
@@ -188,7 +214,7 @@ class RowWriter {
   int64_t SettingOperand(const SettingWord& setting) {
     for (const std::string& slot : {setting.slot, setting.list})
       if (!slot.empty() && op_.HasInput(slot)) return writer_.Operand(op_, slot.c_str());
-    const AttrDef* def = spec_.FindAttr(setting.attr);
+    const AttrDef* def = row_.spec.FindAttr(setting.attr);
     Attribute value = writer_.AttrOf(op_, setting.attr);
     if (!def || !ConvertAttribute(value, def->type, &value))
       writer_.Refuse(op_, fmt::format("its attribute {} has another type", setting.attr));
@@ -228,34 +254,31 @@ class RowWriter {
 
   std::vector<Json> Attrs() {
     std::vector<Json> attrs;
-    for (const DialectAttr& attr : dialect_) attrs.push_back(AttrJsonOf(attr));
+    for (const DialectAttr& attr : row_.dialect) attrs.push_back(AttrJsonOf(attr));
     return attrs;
   }
 
   Json AttrJsonOf(const DialectAttr& attr) {
     if (attr.type == 'p') return AttrJson(attr.name, 'p', {});
-    const auto required = rules_.required.find(attr.name);
-    if (required != rules_.required.end()) {
+    const auto required = row_.rules.required.find(attr.name);
+    if (required != row_.rules.required.end()) {
       const std::string& text = required->second;
       double number = 0;
       if (attr.type == 's') return AttrJson(attr.name, 's', text);
       if (attr.type == 'b') return AttrJson(attr.name, 'b', text == "true");
       if (!ParseDouble(text, &number)) throw InternalError("a row requires " + text);
-      if (attr.type == 'i') return AttrJson(attr.name, 'i', static_cast<int32_t>(number));
+      if (attr.type == 'i')
+        return AttrJson(attr.name, 'i', ToInt32(static_cast<int64_t>(number), attr.name));
       return AttrJson(attr.name, attr.type, number);
     }
-    if (rules_.left_out.count(attr.name) > 0) return AttrJson(attr.name, attr.type, false);
-    const std::string name = AttrNameOf(attr.name);
+    if (row_.rules.left_out.count(attr.name) > 0) return AttrJson(attr.name, attr.type, false);
+    const std::string name = row_.AttrNameOf(attr.name);
     return AttrJson(attr.name, attr.type, writer_.AttrOf(op_, name));
   }
 
   ProgramWriter& writer_;
   const OpDesc& op_;
-  const Row& row_;
-  const OpSpec& spec_;
-  const AttrRules rules_;
-  const std::vector<DialectAttr> dialect_;
-  std::set<std::string> slots_, settings_;
+  const RowParts& row_;
 };
 
 }  // namespace
@@ -269,13 +292,13 @@ bool WriteByRow(ProgramWriter& writer, const OpDesc& op, std::string* why) {
   }
   const auto [begin, end] = RowsByType().equal_range(type);
   for (auto at = begin; at != end; ++at) {
-    RowWriter row(writer, op, *at->second);
-    std::string reason = row.WhyNot();
+    const RowParts row(writer, *at->second);
+    std::string reason = RowMatch(writer, op, row).WhyNot();
     if (!reason.empty()) {
       *why = std::move(reason);
       continue;
     }
-    row.Write();
+    RowWriter(writer, op, row).Write();
     return true;
   }
   return false;

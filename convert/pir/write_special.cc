@@ -107,9 +107,9 @@ bool ReducesAll(const ProgramWriter& writer, const OpDesc& op) {
 // The sum of integers and bool has the type of the result only if that is given.
 int32_t SumType(const ProgramWriter& writer, const OpDesc& op) {
   const auto given = writer.Get<int32_t>(op, "out_dtype");
-  const DType x = writer.TypeOfSlot(op, "X").dtype, out = writer.TypeOfSlot(op, "Out").dtype;
+  const DType x = writer.TypeOfSlot(op, "X").dtype, dtype = writer.TypeOfSlot(op, "Out").dtype;
   const bool whole = x == DType::kBool || IsInteger(x);
-  return given < 0 && whole && out != DType::kInt64 ? static_cast<int32_t>(out) : given;
+  return given < 0 && whole && dtype != DType::kInt64 ? static_cast<int32_t>(dtype) : given;
 }
 
 void WriteReduction(ProgramWriter& writer, const OpDesc& op) {
