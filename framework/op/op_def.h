@@ -54,14 +54,13 @@ struct RowEffect {
   RowEffect(RowRule r, std::string_view slot = "X") : rule(r), of(slot) {}  // NOLINT: from a rule
 
   RowRule rule;
-  // For kMean: the input whose elements the mean is over. It may instead name an output that is a
-  // sum over the rows. Each rank's mean is then weighted by that output's value.
+  // For kMean: the input whose elements the mean is over, or an output that is a sum over the rows
+  // and whose value weights each rank's mean.
   std::string of;
 };
 using RowsFn = std::function<RowEffect(const RowQuery&)>;
 
-// As OpDef::Rows declares it. distribute/ reads it to combine what several machines compute from
-// their parts of a batch.
+// See OpDef::Rows. By it, distribute/ combines what several machines compute from their rows.
 struct RowTrait {
   RowEffect effect = RowRule::kUndeclared;
   RowsFn fn;                        // if given, it decides instead of `effect`
@@ -73,8 +72,8 @@ struct RowTrait {
 
 // The declared effect on an output. Without a declaration, kEach for elementwise and gradient ops.
 RowEffect RowEffectOf(const RowQuery& query);
-// The inputs that the op is linear in together with `slot`, which is among them; {} if it is not
-// linear in the slot. An op that only moves elements is linear in its first input.
+// The inputs in which the op is linear together with `slot`, one of them; {} if it is not linear in
+// it. An op that only moves elements is linear in its first input.
 std::vector<std::string> LinearWith(const OpSpec& spec, std::string_view slot);
 
 // --- kernels ---
@@ -358,8 +357,6 @@ struct OpSpec {
   std::string Failure(std::string_view id, const std::string& got) const;
 
  private:
-  // The attr, a number or a list of numbers.
-  std::vector<int64_t> NumbersOf(const OpDesc& op, std::string_view name) const;
   Attribute Converted(const OpDesc& op, std::string_view name, const Attribute& value,
                       AttrType wanted) const;
 };
@@ -435,9 +432,8 @@ class OpDef {
   // Adds the attrs of a type registered earlier, as a gradient op does with its forward op.
   OpDef& AttrsOf(std::string_view type);
 
-  // A further requirement, checked by the shape rule or by kernels. InferContext::Require and
-  // PrepareContext::Failure refer to it by id (C1, C2, ...); the error has this text and the
-  // offending values.
+  // A further requirement. InferContext::Require and PrepareContext::Failure refer to it by id (C1,
+  // C2, ...); the error has this text and the offending values.
   OpDef& Constraint(std::string_view id, std::string_view text);
   // Repeats constraints of a type registered earlier, with their texts.
   OpDef& ConstraintsOf(std::string_view type, const NameList& ids);
@@ -456,17 +452,15 @@ class OpDef {
   OpDef& NotDifferentiable(std::string_view reason);
   OpDef& NoGradient(std::string_view reason);
   OpDef& ForbidGradient(std::string_view reason);  // the error adds a string attr `message`
-  // The common gradient rule: one op `<type>_grad`. It reads the listed forward inputs and
-  // outputs under their own slot names and the gradient of every output as `<slot>@GRAD`, writes
-  // `<slot>@GRAD` for every differentiable input, and has this op's attrs. If no gradient arrived
-  // for an output, its slot is left empty if `<type>_grad` declares it optional; otherwise it
-  // gets zeros.
+  // The common gradient rule: an op `<type>_grad` with this op's attrs. It reads the listed forward
+  // slots under their own names and the gradient of every output as `<slot>@GRAD`, and writes
+  // `<slot>@GRAD` for every differentiable input. If no gradient arrived for an output, its slot is
+  // left empty if `<type>_grad` declares it optional; otherwise it gets zeros.
   OpDef& GradientOp(const NameList& forward_slots);
   // Inputs that no gradient flows into.
   OpDef& NoGradientTo(const NameList& input_slots);
-  // Inputs that may hold values of this kind besides dense tensors; the kernels check
-  // TensorArg::type. Such values in any other input are refused before the shape rule and
-  // kernels run.
+  // Inputs that may hold values of this kind besides dense tensors; kernels check TensorArg::type.
+  // In any other input, such values are refused before the shape rule and kernels run.
   OpDef& Takes(VarType type, const NameList& input_slots);
   // Every input may hold any kind of value, as needed by an op that runs a block.
   OpDef& TakesAnyValue();
@@ -496,22 +490,19 @@ class OpDef {
   // One kernel for all types.
   OpDef& Reference(PrepareFn fn);
   OpDef& KernelTypeFrom(std::string_view slot);
-  // A fast kernel. `fn` may return an empty Kernel for cases that it does not support; the
-  // reference kernel then runs.
+  // A fast kernel. If `fn` returns an empty Kernel for a case, the reference kernel runs.
   OpDef& Fast(PrepareFn fn);
 
-  // For Coracle's own code (see expansion.h), instead of kernels and a gradient: `fn` writes the
-  // ops that this op joins, which have one of `types`. They replace the op before backward
-  // differentiates a program and before a program runs. The element type is float32 or float64, as
-  // with kernels; 16-bit floats are also accepted.
+  // For Coracle's own code (see expansion.h), instead of kernels and a gradient: `fn` writes ops of
+  // `types`, which replace this op before backward differentiates a program and before it runs.
+  // The element type is float32 or float64, as with kernels; 16-bit floats are also accepted.
   OpDef& Expands(const NameList& types, ExpandFn fn);
 
   // --- traits ---
   // The two may share memory (same dtype and numel).
   OpDef& Inplace(std::string_view input, std::string_view output);
-  // The output has the input's elements in the same order (reshape2, assign), so the planner may
-  // give both the same memory while both are live. The kernel must skip the copy if the addresses
-  // are equal.
+  // The output has the input's elements in the same order (reshape2, assign). Both may share memory
+  // while both are live; the kernel must skip the copy if the addresses are equal.
   OpDef& Alias(std::string_view input, std::string_view output);
   // The string attr gives the layout of the images or volumes in these slots ("NCHW" or "NHWC",
   // "NCDHW" or "NDHWC"); the op supports both.
@@ -522,8 +513,7 @@ class OpDef {
   // If the axes of all inputs are permuted, the op computes the same with all outputs permuted in
   // the same way, after the numbers of axes in the attr are changed accordingly. See AxesAttr.
   OpDef& Axes(std::string_view attr = "", AxesAttr kind = AxesAttr::kAxes);
-  // The op works along the axes of its first input that the attr names, without that property. The
-  // gradient op works along the same axes.
+  // The op works along the axes of its first input that the attr names. So does the gradient op.
   OpDef& WorksAlong(std::string_view attr, AxesAttr kind = AxesAttr::kAxes);
   // These inputs and outputs have a score for each of several classes, of which one is right:
   // logits, probabilities or their logarithms. The larger the score, the likelier the class.
@@ -542,8 +532,7 @@ class OpDef {
   OpDef& Rows(RowsFn fn, std::string_view text);
   // Inputs such as weights and tables: every output row may depend on all their rows.
   OpDef& Tables(const NameList& input_slots);
-  // The op is linear in these inputs taken together. Several calls: in each list by itself (a
-  // product in X, and in Y).
+  // The op is linear in these inputs taken together; after several calls, in each list by itself.
   OpDef& Linear(const NameList& input_slots);
   // One op may do the work of several. Its slots then hold lists, whose i-th variables form an
   // *item* (all items are dense and have the same dtype); all items share the slots named here.
@@ -553,10 +542,9 @@ class OpDef {
   // Output shapes may be known only at run time (elements of a tensor array, LoD): Infer may leave
   // dimensions unknown, and the kernel writes such an output through ResizeOutput.
   OpDef& RunTimeShape();
-  // How LoD passes through the op. By default, outputs with as many rows as the first declared
-  // input take its LoD, and gradients take the LoD of their variables (OpSpec::LodSource). With
-  // both LodUnlessAxis and MakesLod, the kernel makes the LoD if the axis is 0; otherwise the LoD
-  // passes through.
+  // How LoD passes. By default, outputs with as many rows as the first declared input take its LoD,
+  // and gradients take the LoD of their variables (OpSpec::LodSource). With both LodUnlessAxis and
+  // MakesLod, the kernel makes the LoD if the axis is 0; otherwise the LoD passes through.
   OpDef& LodFrom(std::string_view input);  // takes the LoD of this input
   // The output has no LoD if the attr (a number or a list) names axis 0.
   OpDef& LodUnlessAxis(std::string_view attr);
@@ -568,19 +556,16 @@ class OpDef {
   // for strings. A program that gives strings to an op without this is refused.
   OpDef& Strings();
   OpDef& SideEffect();  // must run even if nothing reads its outputs (print, save)
-  // The op exchanges with other ranks, depends on its rank, or sets up exchanges, so a run of
-  // several ranks needs a communicator. An op with the attr ring_id, which Paddle's exchanging ops
-  // have, needs no ForRanks.
+  // The op exchanges with other ranks, depends on its rank, or sets up exchanges, so several ranks
+  // need a communicator. An op with the attr ring_id of Paddle's exchanges needs no ForRanks.
   OpDef& ForRanks();
   // The op reads or writes the file that this string attr names, unless the bool attr `unless` is
-  // true. Its kernels must access the file through PrepareContext::files, since a program may only
-  // access files that its user allows.
+  // true. Its kernels must use PrepareContext::files: programs may only access what users allow.
   OpDef& NamesFile(std::string_view attr, std::string_view unless = "");
   OpDef& Kind(OpKind kind);
   OpDef& RunsBlock(BlockTrait trait);  // how the op runs its sub-block
-  // The precision of the op under mixed precision: the precision of its inputs (the default), 16
-  // bits, or float32. Float32Slots stay float32 even if other inputs have 16 bits: the per-channel
-  // scale, bias and statistics of a norm.
+  // The precision of the op under mixed precision. Float32Slots stay float32 even if other inputs
+  // have 16 bits: the per-channel scale, bias and statistics of a norm.
   OpDef& ComputesIn(OpPrecision precision);
   OpDef& Float32Slots(const NameList& slots);
 

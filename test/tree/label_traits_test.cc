@@ -60,14 +60,14 @@ std::optional<LossProgram> MakeProgram(const OpSpec& spec, const std::string& la
     const Writer writer(root, DefaultOps());
     SlotList outputs;
     for (const SlotDef& slot : spec.outputs)
-      if (!slot.optional || slot.intermediate) outputs.push_back({slot.name, {"out " + slot.name}});
+      if (!slot.optional || slot.intermediate) outputs.push_back({slot.name, {"out_" + slot.name}});
     writer.Append(spec.type, slots, outputs, RequiredAttrs(spec));
     const auto result = std::find_if(spec.outputs.begin(), spec.outputs.end(),
                                      [](const SlotDef& slot) { return !slot.optional; });
     std::vector<Variable> wanted;
     for (const std::string& input : made.inputs)
       if (input != label) wanted.push_back(writer.Var(input));
-    made.gradients = Gradients({writer.Var("out " + result->name)}, wanted);
+    made.gradients = Gradients({writer.Var("out_" + result->name)}, wanted);
   } catch (const Error&) {
     return std::nullopt;
   }
@@ -121,8 +121,8 @@ std::optional<bool> MixesLabels(const OpSpec& spec, const std::string& label) {
   return std::nullopt;
 }
 
-// The labels of this loss are codes: -2 and -1 are classes.
-const std::set<std::string> kCodes = {"teacher_student_sigmoid_loss"};
+// The labels of these losses are codes: negative numbers are classes, too.
+const std::set<std::string> kCodes = {"margin_rank_loss", "teacher_student_sigmoid_loss"};
 
 TEST(LabelTraits, SoftLabelsAreDeclaredWhereMixturesAreRight) {
   std::set<std::string> soft, hard;
