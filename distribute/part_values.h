@@ -1,7 +1,6 @@
 #pragma once
 // PartValues: how each variable of a rank's program combines to the value of the whole batch, by
-// the declared traits of the forward ops. docs/distribute.md has the table of rules. Internal to
-// Coracle.
+// the declared traits of the forward ops. docs/distribute.md has the table of rules.
 
 #include <coracle/distribute/row_flow.h>
 #include <coracle/framework/ir/program.h>
@@ -27,14 +26,14 @@ enum class PartKind : uint8_t {
 // The value that a rank computes from its rows.
 struct Part {
   PartKind kind = PartKind::kSame;
-  RowPlace place = {};  // of kRows
-  // Of kRows: the number of elements is not proportional to the number of rows.
+  RowPlace place = {};  // for kRows
+  // For kRows: the number of elements is not proportional to the number of rows.
   bool ragged = false;
-  // Of kMean: the variable whose elements count, or if it is a sum over the rows, its value. "":
+  // For kMean: the variable whose elements count, or if it is a sum over the rows, its value. "":
   // the rows of the batch count.
   std::string weight = {};
-  std::string reason = {};  // of kUnknown: "slice mixes the rows of the batch"
-  // Of kSame: random ops made it, so each rank has drawn its own. It weighs like an equal value.
+  std::string reason = {};  // for kUnknown: "slice mixes the rows of the batch"
+  // For kSame: random ops made it, so each rank has drawn its own. It weighs like an equal value.
   bool drawn = false;
 
   bool IsNumber() const { return kind == PartKind::kMean || kind == PartKind::kSum; }

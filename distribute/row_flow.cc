@@ -146,7 +146,7 @@ class OpWithRows {
         if (!folded) folded = place;
         if (!place->SameOrder(*folded)) return true;
       }
-      // Shape rules compare the axes of elementwise ops, and declared functions those of others.
+      // Shape rules compare the axes of elementwise ops; declared functions decide for other ops.
       const VarDesc* var = block_.FindVarRecursive(name);
       if (spec_.elementwise || spec_.rows.fn || !var || var->shape().rank() == 0) return false;
       return place->axis != place_->axis &&
