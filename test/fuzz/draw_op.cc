@@ -102,12 +102,23 @@ Shape OpDrawer::NewShape(size_t least_rank) {
   return shape;
 }
 
+int64_t OpDrawer::NewDim() {
+  constexpr int64_t kLarge[] = {5,  7,  8,  9,  12, 15, 16, 17, 24,
+                                31, 32, 33, 48, 63, 64, 65, 96, 130};
+  if (large_left_ > 0 && choose_.OneIn(3)) {
+    --large_left_;
+    return choose_.Of(kLarge);
+  }
+  return choose_.OneIn(64) ? 0 : 1 + static_cast<int64_t>(choose_.Below(4));
+}
+
 DType OpDrawer::AnyDType() {
   constexpr DType kTypes[] = {DType::kFloat32, DType::kFloat32, DType::kFloat32, DType::kFloat32,
                               DType::kFloat32, DType::kFloat64, DType::kInt64,   DType::kInt32};
   constexpr DType kRare[] = {DType::kBool,      DType::kUInt8,     DType::kInt8,
                              DType::kInt16,     DType::kFloat16,   DType::kBFloat16,
                              DType::kComplex64, DType::kComplex128};
+  if (dtype_) return *dtype_;
   if (smooth_) return DType::kFloat32;
   return choose_.OneIn(16) ? choose_.Of(kRare) : choose_.Of(kTypes);
 }
@@ -299,6 +310,7 @@ std::optional<DrawnOp> OpDrawer::Draw(const OpSpec& def, const BlockDesc& block,
   block_ = &block;
   live_ = &live;
   may_make_inputs_ = may_make_inputs;
+  large_left_ = large_dims_ ? 2 : 0;
   const std::vector<Recipe>& recipes = RecipesFor(def.type, smooth_);
   const Recipe* recipe = recipes.empty() ? nullptr : &choose_.Of(recipes);
   OpDraft draft{choose_, def, block};

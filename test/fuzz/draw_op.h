@@ -31,6 +31,10 @@ class OpDrawer {
  public:
   // `smooth`: ops by their smooth recipes only.
   OpDrawer(Choices& choose, bool smooth) : choose_(choose), smooth_(smooth) {}
+  // The dtype of operands that may have any, instead of a drawn one.
+  void SetDType(std::optional<DType> dtype) { dtype_ = dtype; }
+  // Up to two dimensions of an op have the lengths at which vector kernels change their loops.
+  void UseLargeDims() { large_dims_ = true; }
 
   // For `block`, from what is live there. nullopt: this time nothing fits. Without
   // `may_make_inputs` it reads what is there only.
@@ -45,7 +49,7 @@ class OpDrawer {
 
  private:
   const VarMeta& MetaOf(const std::string& name) const;
-  int64_t NewDim() { return choose_.OneIn(64) ? 0 : 1 + static_cast<int64_t>(choose_.Below(4)); }
+  int64_t NewDim();
   DType AnyDType();
   Shape ShapeFor(const SlotHint& slot, OpDraft& draft);
   std::string Choose(const SlotHint& slot, OpDraft& draft);
@@ -63,11 +67,14 @@ class OpDrawer {
 
   Choices& choose_;
   bool smooth_;
+  bool large_dims_ = false;
+  std::optional<DType> dtype_;
   int next_name_ = 0;
   // State of the op being drawn.
   const BlockDesc* block_ = nullptr;
   const std::vector<Live>* live_ = nullptr;
   bool may_make_inputs_ = true;
+  int large_left_ = 0;  // large dimensions that it may still get
 };
 
 }  // namespace coracle

@@ -33,12 +33,15 @@ class ProgramMaker {
         types_(!options.types.empty() ? options.types
                : options.smooth       ? SmoothWithBlocks()
                                       : DrawnTypes()),
-        drawer_(choose, options.smooth) {}
+        drawer_(choose, options.smooth) {
+    drawer_.SetDType(options.dtype);
+    if (options.large_dims) drawer_.UseLargeDims();
+  }
 
   void Make() {
     AddOps(1 + choose_.Below(options_.max_ops), true);
     CollectComputed();
-    if (!made_.computed.empty() && !choose_.OneIn(12)) AddLoss();
+    if (options_.loss && !made_.computed.empty() && !choose_.OneIn(12)) AddLoss();
   }
 
  private:

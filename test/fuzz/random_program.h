@@ -8,6 +8,7 @@
 #include <coracle/test/fuzz/op_hints.h>
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,8 +34,11 @@ struct RandomProgram {
 
 struct RandomProgramOptions {
   bool smooth = false;
-  size_t max_ops = 8;              // of the root block
-  std::vector<std::string> types;  // "": all that the generator draws from
+  size_t max_ops = 8;               // of the root block
+  std::vector<std::string> types;   // "": all that the generator draws from
+  bool loss = true;                 // a loss of what was computed, in most programs
+  bool large_dims = false;          // see OpDrawer::UseLargeDims
+  std::optional<DType> dtype = {};  // see OpDrawer::SetDType
 };
 
 // The op types that programs are made of: all of the registry but gradient ops, which backward

@@ -1,0 +1,28 @@
+#pragma once
+// docs/numbers.md: the page that op_numbers writes, and that a test reads.
+
+#include <coracle/test/fuzz/op_errors.h>
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+
+namespace coracle {
+
+using OpErrorRows = std::map<OpErrorTable::Key, OpErrors>;
+
+std::string NumbersPage(const OpErrorRows& rows, uint64_t cases);
+
+// What the page says.
+struct NumbersLimits {
+  struct Row {
+    std::optional<double> fast, plain;  // nullopt: "-"
+  };
+  std::map<std::pair<std::string, std::string>, Row> rows;    // by op and dtype
+  std::set<std::pair<std::string, std::string>> differences;  // (op, kind)
+};
+NumbersLimits ReadNumbersPage(const std::string& text);
+
+}  // namespace coracle

@@ -1,0 +1,178 @@
+// Fast kernels of float32 at numbers whose products or factors leave the range of float32, against
+// the reference kernels of float64.
+
+#include <coracle/framework/tensor/rng.h>
+#include <coracle/test/op_test.h>
+#include <coracle/test/operators/gradient_of.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace coracle::extreme_values_test {
+
+using Inputs = std::vector<std::pair<std::string, Tensor>>;
+
+Tensor Drawn(const Shape& shape, double size, uint64_t seed) {
+  Philox random(seed, 0, 0);
+  Tensor wide(DType::kFloat64, shape);
+  for (int64_t i = 0; i < wide.numel(); ++i)
+    wide.data<double>()[i] = size * random.Normal(static_cast<uint64_t>(i));
+  return wide.Cast(DType::kFloat32);
+}
+
+Inputs InDouble(const Inputs& inputs) {
+  Inputs wide;
+  for (const auto& [slot, tensor] : inputs)
+    wide.emplace_back(slot, IsFloating(tensor.dtype()) ? tensor.Cast(DType::kFloat64) : tensor);
+  return wide;
+}
+
+// The outputs of one op by fast kernels in float32 are those by reference kernels in float64.
+void ExpectRight(const std::string& type, const Inputs& inputs, const AttrList& attrs,
+                 const std::vector<std::string>& slots, double tolerance) {
+  const auto run = [&](const Inputs& given, KernelMode kernels) {
+    ProgramDesc program;
+    VarValues values = {given.begin(), given.end()};
+    const SlotList ins = DeclareInputs(program.Root(), given);
+    SlotList outs;
+    for (const SlotDef& slot : DefaultOps().Get(type).outputs) {
+      const bool wanted = std::find(slots.begin(), slots.end(), slot.name) != slots.end();
+      if (wanted || !slot.optional) outs.push_back({slot.name, {slot.name}});
+    }
+    Writer(program.Root(), DefaultOps()).Append(type, ins, outs, attrs);
+    InterpretOptions options;
+    options.kernels = kernels;
+    Interpret(program.Root(), DefaultOps(), values, options);
+    return values;
+  };
+  const VarValues fast = run(inputs, KernelMode::kAuto);
+  const VarValues truth = run(InDouble(inputs), KernelMode::kReference);
+  for (const std::string& slot : slots) {
+    SCOPED_TRACE(type + " " + slot);
+    const std::vector<double> got = NumbersOf(std::get<Tensor>(fast.at(slot)));
+    const std::vector<double> want = NumbersOf(std::get<Tensor>(truth.at(slot)));
+    double largest = 0;
+    for (const double x : want) largest = std::max(largest, std::abs(x));
+    ASSERT_GT(largest, 0);
+    for (size_t i = 0; i < want.size(); ++i)
+      EXPECT_NEAR(got[i], want[i], tolerance * largest) << "at " << i;
+  }
+}
+
+// The term of X - mean in the gradient of a norm has a factor that falls with the square of X.
+TEST(ExtremeValues, GradientsOfNorms) {
+  struct Size {
+    double x, dy;
+  };
+  for (const Size size : {Size{1, 1}, Size{1e23, 1}, Size{1e27, 1e10}, Size{1e32, 1e9}}) {
+    SCOPED_TRACE(testing::Message() << "X of " << size.x << ", gradient of " << size.dy);
+    const Tensor x = Drawn({3, 4, 5, 7}, size.x, 1), dy = Drawn({3, 4, 5, 7}, size.dy, 2);
+    const Tensor scale = Drawn({4}, 1, 3), bias = Drawn({4}, 1, 4), mean = Drawn({4}, 1, 5);
+    const Tensor variance = Tensor::Full<float>({4}, 1);
+    const Inputs common = {{"X", x}, {"Y@GRAD", dy}, {"Scale", scale}};
+    const std::vector<std::string> slots = {"X@GRAD", "Scale@GRAD", "Bias@GRAD"};
+    ExpectRight("group_norm_grad", common, {{"groups", int32_t{2}}}, slots, 1e-5);
+    ExpectRight("instance_norm_grad", common, {}, slots, 1e-5);
+    ExpectRight("batch_norm_grad", common, {}, slots, 1e-5);
+    ExpectRight("sync_batch_norm_grad", common, {}, slots, 1e-5);
+    const Tensor last = Drawn({3, 5, 7, 4}, size.x, 6), dlast = Drawn({3, 5, 7, 4}, size.dy, 7);
+    ExpectRight("batch_norm_grad", {{"X", last}, {"Y@GRAD", dlast}, {"Scale", scale}},
+                {{"data_layout", std::string("NHWC")}}, slots, 1e-5);
+  }
+}
+
+// The variance of the forward op is a float32, which overflows for X of 1e20 and is 0 for 1e-25.
+TEST(ExtremeValues, GradientOfLayerNorm) {
+  const Tensor scale = Drawn({9}, 1, 2);
+  for (const double size : {1.0, 1e20, 1e30, 1e-25}) {
+    const Inputs inputs = {{"X", Drawn({4, 9}, size, 1)}, {"Scale", scale}};
+    const AttrList attrs = {{"epsilon", size < 1 ? 0.f : 1e-5f}};
+    const Tensor want =
+        Differentiate("layer_norm", attrs, InDouble(inputs), "X", "Y", KernelMode::kReference)
+            .gradient;
+    double largest = 0;
+    for (const double x : NumbersOf(want)) largest = std::max(largest, std::abs(x));
+    for (const KernelMode kernels : {KernelMode::kReference, KernelMode::kAuto}) {
+      SCOPED_TRACE(testing::Message()
+                   << "X of " << size << (kernels == KernelMode::kAuto ? ", fast" : ""));
+      const std::vector<double> got =
+          NumbersOf(Differentiate("layer_norm", attrs, inputs, "X", "Y", kernels).gradient);
+      for (size_t i = 0; i < got.size(); ++i)
+        EXPECT_NEAR(got[i], NumbersOf(want)[i], 1e-5 * largest) << "at " << i;
+    }
+  }
+}
+
+// Sums that overflow a float on the way to a result that does not.
+TEST(ExtremeValues, SumsAndMeans) {
+  Tensor x = Tensor::Full<float>({8, 24}, 3e38f);
+  for (int64_t i = 0; i < x.numel(); i += 2) x.data<float>()[i] = i % 48 < 24 ? -3e38f : 2e38f;
+  ExpectRight("mean", {{"X", x}}, {}, {"Out"}, 1e-6);
+  for (const std::vector<int32_t>& dims : {std::vector<int32_t>{0}, std::vector<int32_t>{1}})
+    ExpectRight("reduce_mean", {{"X", x}}, {{"dim", dims}}, {"Out"}, 1e-6);
+  for (int64_t i = 0; i < x.numel(); ++i) x.data<float>()[i] = i / 24 < 4 ? 2e38f : -1.9e38f;
+  ExpectRight("reduce_sum", {{"X", x}}, {{"dim", std::vector<int32_t>{0}}}, {"Out"}, 1e-6);
+}
+
+// Products and quotients of the running means leave the range of a float32 before the update does.
+TEST(ExtremeValues, Updates) {
+  const Tensor rate = Tensor::Full<float>({1}, 0.1f), param = Drawn({20}, 1, 1);
+  ExpectRight("adadelta",
+              {{"Param", param},
+               {"Grad", Drawn({20}, 1e18, 2)},
+               {"AvgSquaredGrad", Tensor::Full<float>({20}, 1e36f)},
+               {"AvgSquaredUpdate", Tensor::Zeros(DType::kFloat32, {20})},
+               {"LearningRate", Tensor::Full<float>({1}, 1e3f)}},
+              {{"epsilon", 1e-7f}}, {"ParamOut"}, 1e-6);
+  ExpectRight("lamb",
+              {{"Param", param},
+               {"Grad", Drawn({20}, 1e19, 2)},
+               {"Moment1", Drawn({20}, 1e18, 3)},
+               {"Moment2", Tensor::Full<float>({20}, 3e37f)},
+               {"LearningRate", rate},
+               {"Beta1Pow", Tensor::Full<float>({1}, 0.9f)},
+               {"Beta2Pow", Tensor::Full<float>({1}, 0.999f)}},
+              {{"weight_decay", 0.01f}}, {"ParamOut"}, 1e-6);
+}
+
+// A logarithm's slope overflows next to 0 where its product with the arriving gradient does not.
+TEST(ExtremeValues, GradientsOfLogarithms) {
+  const Inputs inputs = {{"X", Tensor::Of<float>({3}, {1e-40f, 2e-39f, 3.f})},
+                         {"Out@GRAD", Tensor::Of<float>({3}, {1e-20f, -1e-3f, 2.f})}};
+  for (const char* type : {"log_grad", "log2_grad", "log10_grad"})
+    ExpectRight(type, inputs, {}, {"X@GRAD"}, 1e-4);
+}
+
+// MidOut overflows where Out does not.
+TEST(ExtremeValues, LocalResponseNorm) {
+  ExpectRight("lrn", {{"X", Drawn({2, 7, 2, 3}, 1e25, 1)}}, {}, {"Out"}, 1e-5);
+}
+
+// Fast kernels of float32 do not take elements of 16 bits for floats.
+TEST(ExtremeValues, TreesOfHalfFloats) {
+  const Tensor x = Drawn({33, 2}, 1, 1).Cast(DType::kFloat16);
+  const AttrList attrs = {{"nodes_features", std::vector<int32_t>{0, 1}},
+                          {"nodes_modes", std::vector<int32_t>{0, 0}},
+                          {"nodes_splits", std::vector<double>{0, 0.5}},
+                          {"nodes_true", std::vector<int32_t>{1, -1}},
+                          {"nodes_false", std::vector<int32_t>{-1, -2}},
+                          {"roots", std::vector<int32_t>{0}},
+                          {"leaf_targets", std::vector<int32_t>{0, 1, 0}},
+                          {"leaf_weights", std::vector<double>{1, 2, 3}},
+                          {"targets", int64_t{2}}};
+  ExpectRight("tree_ensemble", {{"X", x}}, attrs, {"Out"}, 0);
+}
+
+// Ops that only declare something give no bytes of fresh memory away.
+TEST(ExtremeValues, HandlesAreZero) {
+  for (const auto& [type, slot] : std::vector<std::pair<std::string, std::string>>{
+           {"c_gen_nccl_id", "Out"}, {"ncclInit", "Communicator"}, {"get_places", "Out"}}) {
+    const Tensor handle = ValueOf(type, {}, {}, slot);
+    EXPECT_TRUE(BitEqual(handle, Tensor::Zeros(handle.dtype(), handle.shape()))) << type;
+  }
+}
+
+}  // namespace coracle::extreme_values_test
