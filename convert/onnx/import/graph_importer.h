@@ -52,6 +52,8 @@ struct ImportState {
   std::unordered_map<const proto::onnx::GraphProto*, Values> inner_initializers = {};
   std::unordered_set<std::string> output_names = {};  // of the model, as variable names
 
+  // A free name for a variable that the present node makes.
+  std::string NewName(const std::string& hint);
   // `name` if it is free, else a similar name. Functions and sub-graphs do not use the names of the
   // model's outputs.
   std::string FreeName(const std::string& name);
