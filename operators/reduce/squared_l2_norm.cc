@@ -77,7 +77,9 @@ void InferTotalNorm(InferContext& ctx) { ctx.SetOutput("Out", DType::kFloat64, {
 // The order, and the unit of the norm.
 struct Order {
   explicit Order(const PrepareContext& ctx)
-      : p(DecimalOf(ctx.Attr<float>("porder"))), exponent(ctx.Attr<int32_t>("exponent")) {}
+      : p(DecimalOf(ctx.Attr<float>("porder"))),
+        // Beyond these limits every result is 0 or inf, and the negative of an int may overflow.
+        exponent(std::clamp(ctx.Attr<int32_t>("exponent"), -10000, 10000)) {}
   double Out(const ScaledNorm& norm) const {
     if (norm.unit > 1) return std::ldexp(norm.unit, -exponent) * norm.value;
     return std::ldexp(norm.product(), -exponent);

@@ -1,6 +1,7 @@
 // The C interface from outside: a program that knows coracle_c.h and libcoracle_c only.
 
 #include <coracle/test/capi/capi_fixture.h>
+#include <coracle/test/sanitizers.h>
 #include <fmt/format.h>
 
 #include <chrono>
@@ -370,6 +371,7 @@ TEST_F(Capi, ProgramInC) {
 
 TEST_F(Capi, ProgramInRust) {
   if (Shell("rustc --version").status != 0) GTEST_SKIP() << "rustc is not installed";
+  if (UnderSanitizer()) GTEST_SKIP() << "a program in Rust does not load a sanitizer's library";
   const std::string library = fs::path(CORACLE_LIBRARY).parent_path();
   const ShellOutput compiled = Shell(fmt::format(
       "cd {} && rustc {}/examples/embed/classify.rs -L {} -l coracle_c -C link-arg=-Wl,-rpath,{}",
@@ -390,6 +392,7 @@ TEST_F(Capi, ProgramInRust) {
 TEST_F(Capi, Python) {
   if (Shell("/usr/bin/python3 -c 'import numpy'").status != 0)
     GTEST_SKIP() << "python3 with numpy is not installed";
+  if (UnderSanitizer()) GTEST_SKIP() << "Python does not load a sanitizer's library";
   const std::string script = directory_ + "/try.py";
   std::ofstream(script) << R"(
 import sys, threading

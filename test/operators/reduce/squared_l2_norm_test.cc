@@ -34,6 +34,8 @@ TEST(TotalNorm, Values) {
   Total(3).Input("X", {4}, x).Expect("Out", {1}, {std::cbrt(27 + 64 + 1728)});
   Total(inf).Input("X", {4}, x).Expect("Out", {1}, {12});
   Total(2).Attr("exponent", 2).Input("X", {4}, x).Expect("Out", {1}, {13.0 / 4});
+  Total(2).Attr("exponent", INT32_MIN).Input("X", {4}, x).Expect("Out", {1}, {HUGE_VAL});
+  Total(2).Attr("exponent", INT32_MAX).Input("X", {4}, x).Expect("Out", {1}, {0});
   Total(2).Input("X", {}, {-3}).Expect("Out", {1}, {3});
   Total(2).Input("X", {0}, {}).Expect("Out", {1}, {0});
   Total(2).RowsInput("X", {4, 2}, {3, 3}, {1, 2, 2, 2}).Expect("Out", {1}, {5});
