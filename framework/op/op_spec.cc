@@ -123,7 +123,7 @@ const std::string* OpSpec::LodSource(const OpDesc& op, std::string_view output, 
 namespace {
 
 // The attr, a number or a list of numbers.
-std::vector<int64_t> NumbersOf(const OpSpec& spec, const OpDesc& op, std::string_view name) {
+std::vector<int64_t> ReadNumbers(const OpSpec& spec, const OpDesc& op, std::string_view name) {
   const Attribute& value = spec.AttrValue(op, name);
   if (const auto* one = std::get_if<int32_t>(&value)) return {*one};
   if (const auto* one = std::get_if<int64_t>(&value)) return {*one};
@@ -135,7 +135,7 @@ std::vector<int64_t> NumbersOf(const OpSpec& spec, const OpDesc& op, std::string
 bool OpSpec::PassesLod(const OpDesc& op, const Shape& from, const Shape& to) const {
   if (from.rank() == 0 || to.rank() == 0 || from[0] != to[0]) return false;
   if (lod_axis.empty()) return true;
-  const std::vector<int64_t> axes = NumbersOf(*this, op, lod_axis);
+  const std::vector<int64_t> axes = ReadNumbers(*this, op, lod_axis);
   return std::none_of(axes.begin(), axes.end(),
                       [&](int64_t axis) { return axis == 0 || axis == -from.rank(); });
 }
@@ -143,7 +143,7 @@ bool OpSpec::PassesLod(const OpDesc& op, const Shape& from, const Shape& to) con
 std::vector<int> OpSpec::AxesOf(const OpDesc& op, int rank) const {
   std::vector<int> found;
   if (axes != AxesAttr::kAxes && axes != AxesAttr::kFrom) return found;
-  for (int64_t axis : NumbersOf(*this, op, axes_attr)) {
+  for (int64_t axis : ReadNumbers(*this, op, axes_attr)) {
     if (axis < 0) axis += rank;
     const int64_t end = axes == AxesAttr::kFrom ? rank : std::min<int64_t>(axis + 1, rank);
     for (axis = std::max<int64_t>(axis, 0); axis < end; ++axis)
