@@ -105,14 +105,6 @@ ImportState::ImportState(ProgramDesc& of, const OpRegistry& ops, Scope* params, 
       folded(env),
       tensors(std::move(source)) {}
 
-// Most nodes make one variable of a kind. A counter for each would take a tenth of the time.
-std::string ImportState::NewName(const std::string& hint) {
-  if (name_base.empty()) return program.UniqueName(hint);
-  const std::string base = name_base + "." + hint, first = base + "_0";
-  std::string name = program.FreeName(first);
-  return name == first ? name : program.UniqueName(base);
-}
-
 std::string ImportState::FreeName(const std::string& name) {
   const bool kept = depth > 0 && output_names.count(name) > 0;
   return kept ? program.UniqueName(name) : program.FreeName(name);
