@@ -3,7 +3,10 @@
 #include <coracle/test/fuzz/op_numbers_page.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <fstream>
+#include <string_view>
 #include <vector>
 
 namespace coracle {
@@ -13,6 +16,7 @@ constexpr const char* kText = R"(# Numbers
 
 `op_numbers` runs every op of the registry, and its gradient ops, on random shapes, attrs and
 values, and writes this page. It ran {} cases for this one.
+Instruction sets: {}.
 
 ```
 build/test/fuzz/op_numbers --seconds=420 --threads=2 --markdown=docs/numbers.md
@@ -45,7 +49,8 @@ results count as right, and the last column says how many there were.
 
 ## Worst errors
 
-"-": the op has no fast kernel. A test runs some cases of each op and compares them with this table.
+"-": the op has no fast kernel. A test runs some cases of each op and compares them with this table;
+the fast kernels only on a machine with the same instruction sets, which decide which kernels run.
 
 | op | type | cases | fast | reference | 0 for below 2e-36 |
 |---|---|---|---|---|---|
@@ -61,6 +66,8 @@ the other kernel, or was off by more than 1000 units, and a case that shows it.
 |---|---|---|---|---|
 )";
 
+constexpr std::string_view kInstructionSets = "Instruction sets: ";
+
 std::vector<std::string> CellsOf(const std::string& line) {
   std::vector<std::string> cells;
   for (const std::string& cell : Split(line, '|')) cells.emplace_back(Trim(cell));
@@ -74,8 +81,20 @@ std::optional<double> NumberOf(const std::string& text) {
 
 }  // namespace
 
+std::string InstructionSets() {
+  std::ifstream file("/proc/cpuinfo");
+  std::string line;
+  while (std::getline(file, line) && !line.starts_with("flags")) continue;
+  const std::vector<std::string> flags = Split(line, ' ');
+  std::string found;
+  for (const char* set : {"avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile"})
+    if (std::find(flags.begin(), flags.end(), set) != flags.end())
+      found += (found.empty() ? "" : ", ") + std::string(set);
+  return found.empty() ? "none" : found;
+}
+
 std::string NumbersPage(const OpErrorRows& rows, uint64_t cases) {
-  std::string page = fmt::format(fmt::runtime(kText), cases);
+  std::string page = fmt::format(fmt::runtime(kText), cases, InstructionSets());
   for (const auto& [key, errors] : rows) {
     if (!errors.measured || !IsFloating(key.second)) continue;
     const bool fast = DefaultOps().Get(key.first).HasFastKernel();
@@ -98,6 +117,10 @@ NumbersLimits ReadNumbersPage(const std::string& text) {
   bool differences = false;
   for (const std::string& line : Split(text, '\n')) {
     differences = differences || line.starts_with("## Differences");
+    if (line.starts_with(kInstructionSets)) {
+      limits.instruction_sets = line.substr(kInstructionSets.size());
+      limits.instruction_sets.pop_back();  // the full stop
+    }
     const std::vector<std::string> cells = CellsOf(line);
     if (cells.size() < 7 || cells[1] == "op" || cells[1].starts_with("---")) continue;
     if (differences)

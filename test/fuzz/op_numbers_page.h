@@ -13,6 +13,10 @@ namespace coracle {
 
 using OpErrorRows = std::map<OpErrorTable::Key, OpErrors>;
 
+// The instruction sets of this machine on which the choice of fast kernels depends, with Linux's
+// names: "avx2, avx512f". "none" if there are none of them.
+std::string InstructionSets();
+
 std::string NumbersPage(const OpErrorRows& rows, uint64_t cases);
 
 // What the page says.
@@ -22,6 +26,7 @@ struct NumbersLimits {
   };
   std::map<std::pair<std::string, std::string>, Row> rows;    // by op and dtype
   std::set<std::pair<std::string, std::string>> differences;  // (op, kind)
+  std::string instruction_sets;                               // of the fast kernels
 };
 NumbersLimits ReadNumbersPage(const std::string& text);
 

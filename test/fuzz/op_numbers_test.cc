@@ -24,24 +24,27 @@ std::string ReadPage() {
 // Vectors of other lengths add in another order.
 double Slack(double listed) { return 4 * listed + 16; }
 
-void ExpectWithin(const OpErrorTable::Key& key, const OpErrors& errors,
-                  const NumbersLimits& limits) {
+// `fast`: whether results of fast kernels are compared.
+void ExpectWithin(const OpErrorTable::Key& key, const OpErrors& errors, const NumbersLimits& limits,
+                  bool fast) {
   SCOPED_TRACE(testing::Message() << key.first << " of " << ToString(key.second));
   const auto row = limits.rows.find({key.first, ToString(key.second)});
   if (errors.measured && IsFloating(key.second)) {
     ASSERT_NE(row, limits.rows.end()) << "docs/numbers.md has no row: run op_numbers --markdown";
-    if (row->second.fast) {
+    if (fast && row->second.fast) {
       EXPECT_LE(errors.fast, Slack(*row->second.fast)) << errors.worst_fast.text;
     }
     if (row->second.plain) {
       EXPECT_LE(errors.plain, Slack(*row->second.plain)) << errors.worst_plain.text;
     }
   }
-  for (const auto& [kind, defect] : errors.defects)
+  for (const auto& [kind, defect] : errors.defects) {
+    if (!fast && !kind.starts_with("reference")) continue;
     EXPECT_TRUE(limits.differences.count({key.first, kind}))
         << kind << ", op_numbers --types=" << defect.drawn_for << " --seed=" << defect.seed
         << " --count=1 --show\n"
         << defect.text;
+  }
 }
 
 TEST(OpNumbers, WithinTheLimitsOfThePage) {
@@ -53,7 +56,11 @@ TEST(OpNumbers, WithinTheLimitsOfThePage) {
     for (uint64_t seed = 1; seed <= cases; ++seed) table.Run(type, seed);
   }
   EXPECT_GT(table.cases(), 400 * cases);
-  for (const auto& [key, errors] : table.rows()) ExpectWithin(key, errors, limits);
+  const bool fast = limits.instruction_sets == InstructionSets();
+  for (const auto& [key, errors] : table.rows()) ExpectWithin(key, errors, limits, fast);
+  if (!fast)
+    GTEST_SKIP() << "fast kernels are not compared: docs/numbers.md is of a machine with "
+                 << limits.instruction_sets << ", this one has " << InstructionSets();
 }
 
 }  // namespace coracle::op_numbers_test
