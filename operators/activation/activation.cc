@@ -78,7 +78,8 @@ struct ValueLoop {
   }
 };
 // dX = dOut f', and 0 where kCutsOff applies. A slope of c / X, which the row gives as
-// kSlopeTimesX, overflows for an X next to 0; the quotient dOut / X may not.
+// kSlopeTimesX, overflows for an X next to 0; the quotient dOut / X may not. If c is
+// below 1, the quotient may overflow, too, so the product comes first, unless dOut is next to 0.
 template <class F>
 struct GradLoop {
   template <class T>
@@ -86,7 +87,9 @@ struct GradLoop {
     const T *v = inputs[0], *d = inputs[1];
     for (int64_t i = 0; i < n; ++i) {
       if constexpr (requires { F::kSlopeTimesX; }) {
-        out[i] = static_cast<T>(d[i] / v[i] * T(F::kSlopeTimesX));
+        const T c = T(F::kSlopeTimesX);
+        const bool product_first = F::kSlopeTimesX < 1 && std::abs(d[i]) > 1e-30;
+        out[i] = static_cast<T>(product_first ? d[i] * c / v[i] : d[i] / v[i] * c);
         continue;
       }
       const T slope = F::template Slope<T>(v[i], p), product = WrapMul(d[i], slope);

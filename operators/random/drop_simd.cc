@@ -57,7 +57,9 @@ void DropPart(const DropDraws& draws, int64_t begin, int64_t end, const float* x
   const auto threshold = static_cast<uint64_t>(draws.p * 0x1p32);
   const uint32_t last = threshold > 0 ? static_cast<uint32_t>(threshold - 1) : 0;
   constexpr int64_t kWords = 1024;
-  uint32_t words[kWords + HWY_MAX_BYTES / sizeof(uint32_t)] = {};
+  // HWY_MAX_BYTES is the vector size of the baseline here, not of the target that runs.
+  constexpr int64_t kLongestVector = 256 / sizeof(uint32_t);
+  uint32_t words[kWords + kLongestVector] = {};
   if (threshold == 0) std::fill(std::begin(words), std::end(words), ~0u);
   for (int64_t at = begin; at < end;) {
     const int64_t first = at / 4 * 4, stop = std::min(first + kWords, end);

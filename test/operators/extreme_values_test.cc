@@ -144,6 +144,11 @@ TEST(ExtremeValues, GradientsOfLogarithms) {
                          {"Out@GRAD", Tensor::Of<float>({3}, {1e-20f, -1e-3f, 2.f})}};
   for (const char* type : {"log_grad", "log2_grad", "log10_grad"})
     ExpectRight(type, inputs, {}, {"X@GRAD"}, 1e-4);
+  // The quotient overflows where its product with 1 / ln 10 does not.
+  ExpectRight("log10_grad",
+              {{"X", Tensor::Of<float>({2}, {0.5f, -0.5f})},
+               {"Out@GRAD", Tensor::Of<float>({2}, {3e38f, 3e38f})}},
+              {}, {"X@GRAD"}, 1e-6);
 }
 
 // MidOut overflows where Out does not.
