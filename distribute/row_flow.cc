@@ -23,12 +23,12 @@ class TypesWithRows : public FlowTypes {
  protected:
   const VarMeta* Declared(const std::string& name) const override {
     const VarMeta* declared = FlowTypes::Declared(name);
-    const RowPlace* place = declared ? place_of_(name) : nullptr;
-    if (!place) return declared;
+    if (!declared || declared->shape.IsKnown()) return declared;
+    const RowPlace* place = place_of_(name);
     const auto [at, is_new] = with_rows_.emplace(name, *declared);
     Shape& shape = at->second.shape;
     for (int d = 0; is_new && d < shape.rank(); ++d) {
-      if (shape[d] < 0) shape[d] = d == place->axis ? rows_ * place->indices() : other_;
+      if (shape[d] < 0) shape[d] = place && d == place->axis ? rows_ * place->indices() : other_;
     }
     return &at->second;
   }
@@ -100,10 +100,11 @@ class OpWithRows {
     auto shapes = TrialWith(kOther, output);
     // The trial fails if a parameter has a size that does not fit kOther. The next trial leaves
     // these dimensions open: they fit every size. It cannot tell whether two axes have the same
-    // size, so all rows must be on one axis.
+    // size, so all rows must be on one axis, and only inputs with rows may have open dimensions.
     const bool on_one_axis = !op_.AnyInput([&](const std::string& name) {
       const RowPlace* place = place_of_(name);
-      return place && place->axis != place_->axis;
+      const VarDesc* var = block_.FindVarRecursive(name);
+      return place ? place->axis != place_->axis : var && !var->shape().IsKnown();
     });
     if (!shapes && on_one_axis) shapes = TrialWith(-1, output);
     const RowFlow flow =
@@ -161,6 +162,10 @@ class OpWithRows {
       if (!types->Infer(spec_, op_) || types->IsDeclaredOnly(output)) return std::nullopt;
     TrialShapes shapes = {once.Find(output)->shape, twice.Find(output)->shape};
     if (shapes.once.rank() != shapes.twice.rank()) return std::nullopt;
+    // Some ops drop dimensions of 1, such as that of a single row (squeeze).
+    TypesWithRows single(block_, place_of_, 1, other);
+    if (single.Infer(spec_, op_) && single.Find(output)->shape.rank() != shapes.once.rank())
+      return std::nullopt;
     return shapes;
   }
 

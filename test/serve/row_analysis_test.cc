@@ -150,6 +150,34 @@ TEST(RowAnalysis, SeesRowsThatAreMixed) {
   EXPECT_FALSE(mean.Always());
 }
 
+// Sizes that are not the number of rows, although they are unknown, too.
+TEST(RowAnalysis, UnknownSizesAreNotRows) {
+  const Model outer({-1, 4}, {-1, 4}, [](Builder& net) {
+    for (const auto& [name, value] : {std::pair("start", 0.0f), {"end", 3.0f}, {"step", 1.0f}})
+      net.Append("fill_constant", {}, {{"Out", {name}}},
+                 {{"shape", std::vector<int64_t>{1}}, {"dtype", 5}, {"value", value}});
+    net.Append("range", {{"Start", {"start"}}, {"End", {"end"}}, {"Step", {"step"}}},
+               {{"Out", {"r"}}});
+    net.Append("unsqueeze2", {{"X", {"r"}}}, {{"Out", {"c"}}, {"XShape", {"c.x"}}},
+               {{"axes", Numbers{1}}});
+    net.Append("elementwise_add", {{"X", {"x"}}, {"Y", {"c"}}}, {{"Out", {"y"}}}, {{"axis", -1}});
+  });
+  EXPECT_FALSE(outer.Always());
+}
+
+// squeeze without axes drops the dimension of a single row.
+TEST(RowAnalysis, ASingleRowKeepsItsDimension) {
+  const Model all({-1, 1, 4}, {-1, 4}, [](Builder& net) {
+    net.Append("squeeze2", {{"X", {"x"}}}, {{"Out", {"y"}}, {"XShape", {"y.x"}}});
+  });
+  EXPECT_FALSE(all.Always());
+  const Model one({-1, 1, 4}, {-1, 4}, [](Builder& net) {
+    net.Append("squeeze2", {{"X", {"x"}}}, {{"Out", {"y"}}, {"XShape", {"y.x"}}},
+               {{"axes", Numbers{1}}});
+  });
+  EXPECT_TRUE(one.Always());
+}
+
 // A variable that is written again has other dimensions than before.
 TEST(RowAnalysis, DimsOfVariablesThatChange) {
   const Model changed({-1, 3, 4, 4}, {-1, 3}, [](Builder& net) {
