@@ -102,8 +102,8 @@ InferenceModel ImportPir(const std::string& path, Scope& scope);
 // The program in JSON text of Paddle 3. Throws kUnimplemented for an op, an attribute or a type
 // without counterpart there, with the op's number and type in the first line.
 std::string ProgramToPir(const ProgramDesc& program);
-// Writes ProgramToPir to `path`, and the parameters in `parameters` to the .pdiparams file of the same
-// name. Throws kNotFound for a parameter without a value; nothing is written then.
+// Writes ProgramToPir to `path`, and the parameters in `parameters` to the .pdiparams file of the
+// same name. Throws kNotFound for a parameter without a value; nothing is written then.
 void ExportPir(const std::string& path, const ProgramDesc& program, const Scope& parameters);
 
 // Whether the file begins like such a program: other files end in .json too.

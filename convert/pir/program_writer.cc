@@ -38,6 +38,13 @@ bool IsOfKind(const OpRegistry& ops, const OpDesc& op, OpKind kind) {
   return spec && spec->kind == kind;
 }
 
+// Whether the op makes what ProgramBuilder::FitDType or FitRank makes of a variable.
+bool Fits(const OpDesc& op, const VarDesc& from, const VarDesc& to) {
+  if (op.type() == "cast") return IsInteger(from.dtype()) && IsInteger(to.dtype());
+  return op.type() == "reshape2" && !op.HasInput("Shape") && !op.HasInput("ShapeTensor") &&
+         from.shape().numel() == 1 && to.shape().numel() == 1;
+}
+
 }  // namespace
 
 ProgramWriter::ProgramWriter(ProgramDesc program, const OpRegistry& ops)
@@ -79,11 +86,7 @@ std::string ProgramWriter::AfterRaw(size_t op, const std::string& name, size_t* 
   std::string now = name;
   while (now.find(kRaw) != now.npos && op + *ops + 1 < root_.NumOps()) {
     const OpDesc& next = root_.op(op + *ops + 1);
-    const VarUses uses = root_.Uses(now);
-    const bool fits =
-        next.type() == "cast" ||
-        (next.type() == "reshape2" && !next.HasInput("Shape") && !next.HasInput("ShapeTensor"));
-    if (!fits || !next.Reads(now) || uses.readers.size() != 1) break;
+    if (!next.Reads(now) || root_.Uses(now).readers.size() != 1) break;
     std::string made;
     next.AnyOutput([&](const std::string& out) {
       const VarDesc* var = root_.FindVar(out);
@@ -91,7 +94,10 @@ std::string ProgramWriter::AfterRaw(size_t op, const std::string& name, size_t* 
       if (!shape) made = out;
       return !made.empty();
     });
-    if (made.empty() || !name.starts_with(made.substr(0, made.find(kRaw)))) break;
+    const VarDesc *from = root_.FindVar(now), *to = root_.FindVar(made);
+    if (!from || !to || !Fits(next, *from, *to) ||
+        !now.starts_with(made.substr(0, made.find(kRaw))))
+      break;
     now = made;
     ++*ops;
   }
@@ -128,13 +134,25 @@ std::string ProgramWriter::Run() {
       continue;
     }
     const OpDesc& op = root_.op(i);
-    if (IsOfKind(ops_, op, OpKind::kFeed) || IsOfKind(ops_, op, OpKind::kFetch)) continue;
-    WriteOp(op);
+    if (IsOfKind(ops_, op, OpKind::kFeed)) continue;
+    if (IsOfKind(ops_, op, OpKind::kFetch))
+      CheckFetch(op);
+    else
+      WriteOp(op);
   }
   AddOutputs();
   return R"({"base_code":{"magic":"pir","trainable":true,"version":1},"program":{"regions":[)"
          R"({"#":"region_0","blocks":[{"#":"block_0","args":[],"ops":[)" +
          text_ + "]}]}]}}";
+}
+
+// The written program fetches at its end.
+void ProgramWriter::CheckFetch(const OpDesc& fetch) const {
+  fetch.ForEachInput([&](const std::string& name) {
+    const VarUses uses = root_.Uses(name);
+    if (uses.writers.empty() || root_.IndexOf(*uses.writers.back()) < root_.IndexOf(fetch)) return;
+    Refuse(fetch, fmt::format("a later op overwrites {}; fetch a copy of it", Quote(name)));
+  });
 }
 
 void ProgramWriter::WriteOp(const OpDesc& op) {
@@ -187,8 +205,8 @@ void ProgramWriter::AddInputs() {
 
 void ProgramWriter::AddOutputs() {
   const std::vector<std::string> outputs = OutputNames(program_, ops_);
-  const bool sets = !set_.empty();
-  if (outputs.empty() && !sets) ThrowInvalid("writing for Paddle 3: the program has no output");
+  if (outputs.empty() && set_.empty())
+    ThrowInvalid("writing for Paddle 3: the program has no output");
   int32_t column = 0;
   for (const std::string& name : outputs) {
     const auto value = values_.find(name);
@@ -351,7 +369,9 @@ void ProgramWriter::Emit(const OpDesc& op, const std::string& name, std::vector<
     all.insert(all.end(), vars[i].begin(), vars[i].end());
   }
   std::string number = name.substr(name.find('.') + 1);
-  if (number.ends_with('_')) number.pop_back();
+  const bool in_place = number.ends_with('_');
+  if (in_place) number.pop_back();
+  for (const std::string& var : all) CheckChange(op, var, in_place);
   WrittenOp written{name, std::move(operands), {}, std::move(attrs), {}, LayerOf(op)};
   for (size_t i = 0; i < results.size(); ++i) {
     results[i].id = i == 0 ? FirstId(number, all) : NewId();
@@ -368,10 +388,9 @@ void ProgramWriter::Emit(const OpDesc& op, const std::string& name, std::vector<
         apart.stop_gradients.push_back(written.stop_gradients[i]);
       }
       Write(apart);
-      for (size_t k = 0; k < vars[i].size(); ++k)
-        Define(op, slots[i], vars[i][k], apart.results[k]);
+      for (size_t k = 0; k < vars[i].size(); ++k) Define(op, vars[i][k], apart.results[k]);
     } else if (!vars[i].empty()) {
-      Define(op, slots[i], vars[i][0], results[i]);
+      Define(op, vars[i][0], results[i]);
     }
   }
   size_t most = 0;
@@ -382,16 +401,18 @@ void ProgramWriter::Emit(const OpDesc& op, const std::string& name, std::vector<
   skipped_ = most;
 }
 
-void ProgramWriter::Define(const OpDesc& op, const std::string& slot, const std::string& name,
-                           Result result) {
+// Refuses an op that would change a parameter in Coracle, but only make another value in Paddle 3.
+void ProgramWriter::CheckChange(const OpDesc& op, const std::string& name, bool in_place) const {
   const VarDesc* var = root_.FindVar(name);
-  const bool known = var && var->persistable();
-  if (known && set_.count(name) > 0) return SetParameter(op, result, name);
-  if (known && !op.Reads(name)) {
-    Refuse(op, fmt::format("its result {} is {}, a variable that the program also reads: such a "
-                           "change has no counterpart",
-                           slot, Quote(name)));
-  }
+  if (!var || !var->persistable() || set_.count(name) > 0 || (in_place && op.Reads(name))) return;
+  Refuse(op, fmt::format("it overwrites the parameter {}, which the program also reads; the op's "
+                         "counterpart in Paddle 3 cannot",
+                         Quote(name)));
+}
+
+void ProgramWriter::Define(const OpDesc& op, const std::string& name, Result result) {
+  const VarDesc* var = root_.FindVar(name);
+  if (set_.count(name) > 0) return SetParameter(op, result, name);
   const bool scalar = var && var->shape() == Shape{1} && result.type.shape.rank() == 0;
   if (scalar && result.type.kind == Type::Kind::kTensor) return Reshape(op, result, name);
   values_[name] = std::move(result);

@@ -65,13 +65,15 @@ class ProgramWriter {
   void AddInputs();
   void AddOutputs();
   void WriteOp(const OpDesc& op);
+  void CheckFetch(const OpDesc& fetch) const;
+  void CheckChange(const OpDesc& op, const std::string& name, bool in_place) const;
   int64_t ValueOf(const OpDesc& op, const std::string& name);
   int64_t Combined(const OpDesc& op, const std::vector<std::string>& names);
   int64_t NewId();
   int64_t FirstId(const std::string& name, const std::vector<std::string>& vars);
   Result ResultOf(const OpDesc& op, const std::string& slot, int64_t id,
                   std::vector<std::string>* vars);
-  void Define(const OpDesc& op, const std::string& slot, const std::string& var, Result result);
+  void Define(const OpDesc& op, const std::string& var, Result result);
   void Reshape(const OpDesc& op, const Result& from, const std::string& var);
   void SetParameter(const OpDesc& op, const Result& from, const std::string& name);
   void Write(const WrittenOp& op);

@@ -200,6 +200,11 @@ class RowWriter {
     const int x_rank = writer_.TypeOfSlot(op_, "X").shape.rank();
     const Type type = writer_.TypeOfSlot(op_, "Y");
     const int axis = writer_.Get<int32_t>(op_, "axis");
+    if (axis >= 0 && type.shape.rank() > x_rank) {
+      writer_.Refuse(op_, fmt::format("its attribute axis = {} aligns X with dims of Y; Paddle 3 "
+                                      "aligns the last dims",
+                                      axis));
+    }
     const int after = axis < 0 ? 0 : x_rank - axis - type.shape.rank();
     if (after <= 0) return y;
     return writer_.Reshaped(op_, y, type, after);

@@ -316,4 +316,46 @@ TEST(PirExport, Refusals) {
   }
 }
 
+// What Paddle 3 would compute in another way.
+TEST(PirExport, RefusesOtherMeanings) {
+  {
+    Small net({2, 3});
+    net.writer.Append("exp", {{"X", {"x"}}}, {{"Out", {"v"}}});
+    net.Fetch({"v"});
+    net.writer.Append("scale", {{"X", {"v"}}}, {{"Out", {"v"}}}, {{"bias", 1.0f}});
+    EXPECT_NE(RefusalOf(net.program).find("a later op overwrites 'v'"), std::string::npos)
+        << RefusalOf(net.program);
+  }
+  {
+    Small net({1});
+    VarDesc& counter = net.program.Root().Var("counter");
+    counter.SetMeta({VarType::kLoDTensor, DType::kFloat32, {1}, 0});
+    counter.SetPersistable(true);
+    net.writer.Append("increment", {{"X", {"counter"}}}, {{"Out", {"counter"}}}, {{"step", 1.0f}});
+    const std::string sum =
+        net.Make("elementwise_add", {{"X", {"x"}}, {"Y", {"counter"}}}, {{"axis", int32_t{-1}}});
+    EXPECT_NE(RefusalOf(net.Fetch({sum})).find("it overwrites the parameter 'counter'"),
+              std::string::npos)
+        << RefusalOf(net.program);
+  }
+  {
+    Small net({3}, {2, 3, 3});
+    const std::string out =
+        net.Make("elementwise_sub", {{"X", {"x"}}, {"Y", {"y"}}}, {{"axis", int32_t{1}}});
+    EXPECT_NE(RefusalOf(net.Fetch({out})).find("axis = 1 aligns X with dims of Y"),
+              std::string::npos)
+        << RefusalOf(net.program);
+  }
+}
+
+// Names like those of the reader's helpers.
+TEST(PirExport, OwnRawNames) {
+  Small net({2, 3});
+  net.writer.Append("sqrt", {{"X", {"x"}}}, {{"Out", {"v.raw"}}});
+  net.writer.Append("cast", {{"X", {"v.raw"}}}, {{"Out", {"v"}}},
+                    {{"in_dtype", int32_t{5}}, {"out_dtype", int32_t{2}}});
+  const std::string text = ExpectSame(net.Fetch({"v"}));
+  EXPECT_NE(text.find("1.cast"), std::string::npos);
+}
+
 }  // namespace coracle::pir_export_test
