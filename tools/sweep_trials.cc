@@ -158,7 +158,7 @@ class TrialRounds {
       trial.error = code == 1 || code == 2 ? ErrorIn(commands[i].output) : "";
       ReadState(&trial);
       trial.value = ValueOf(trial.summary, options_, budget.last);
-      if (budget.last && trial.error.empty() && trial.summary.all_in_float)
+      if (!trial.value && budget.last && trial.error.empty() && trial.summary.all_in_float)
         trial.error = "no evaluation after quantize.start_step";
       if (code >= 128) stopped = code - 128;
       Report(trial);
