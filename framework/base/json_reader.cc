@@ -104,12 +104,14 @@ class Builder : public nlohmann::json_sax<Json> {
   using Members = std::vector<std::pair<const std::string, Json>>;
 
   // Members have constant keys, so that a vector that grows would copy their values, and destroy
-  // the old ones.
+  // the old ones. Values move after everything that needs memory: the destructor of a value that is
+  // not null may need some itself, and ends the process without it.
   static void MakeRoom(Members& members) {
     if (members.size() < members.capacity()) return;
     Members more;
     more.reserve(2 * members.size() + 1);
-    for (auto& [key, value] : members) more.emplace_back(key, std::move(value));
+    for (const auto& [key, value] : members) more.emplace_back(key, Json());
+    for (size_t i = 0; i < members.size(); ++i) more[i].second.swap(members[i].second);
     members.swap(more);
   }
 
