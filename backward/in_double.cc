@@ -119,7 +119,7 @@ namespace {
 
 constexpr int kMostLevels = 3;
 
-// Of that many sequences of two and three parts in turn.
+// The number of parts if sequences have two and three parts in turn.
 int64_t PartsOfSequences(int64_t count) { return 2 * count + count / 2; }
 
 LoD DrawLod(int levels, int64_t count) {

@@ -1,6 +1,6 @@
 #pragma once
-// Programs in double and values for their inputs: CheckGradient compares gradients with differences
-// of them.
+// Programs in double and values for their inputs. CheckGradient runs such a program at near points
+// and compares its gradients with the differences.
 
 #include <coracle/framework/ir/program.h>
 #include <coracle/framework/op/op_registry.h>
@@ -14,8 +14,8 @@ namespace coracle::inline internal {
 // float64 for floating-point types, complex128 for complex ones, else the type itself.
 DType Widened(DType dtype);
 
-// Adds a cast after each op whose result is float32 although its operands are not, such as a count
-// of words: the next op gets a number in double. REQUIRES: the variables have widened types.
+// Adds a cast to double after each op that always gives float32, such as an op that counts words,
+// so that the next op reads double. REQUIRES: the variables have widened types.
 void CastNarrowResults(ProgramDesc& program, const OpRegistry& ops);
 
 // Normal numbers, times `scale`, of a type in double.

@@ -3,7 +3,7 @@
 // replaced, loaded and unloaded meanwhile. Prints a JSON line for each interval, with latency and
 // the server's memory.
 //   serve_soak --coracle=PATH [--minutes=60] [--interval=60] [--connections=8] [--time_limit=0]
-// --time_limit is that of the server. Exit code 1: an answer was wrong, an answer had an unexpected
+// The server gets --time_limit. Exit code 1: an answer was wrong, an answer had an unexpected
 // status, fewer than half of the good requests got their answer (the others 503), the server ended,
 // or its memory grew: the mean of the last quarter of the intervals is more than 20% and 32 MB
 // above the second quarter's, if there are 12 intervals or more.
@@ -35,7 +35,8 @@ using nlohmann::json;
 
 constexpr int64_t kWidth = 64, kClasses = 10;
 constexpr size_t kCases = 64;
-constexpr double kLeastAnswered = 0.5;  // of the good requests
+// The least share of good requests that must be answered.
+constexpr double kLeastAnswered = 0.5;
 
 // y = relu(x w) v, with parameters that `seed` decides.
 void SaveNetwork(const std::string& prefix, unsigned seed) {

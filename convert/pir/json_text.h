@@ -28,7 +28,7 @@ struct WrittenOp {
   std::vector<int64_t> operands;  // 0: absent
   std::vector<Result> results;
   std::vector<Json> attrs;
-  std::vector<bool> stop_gradients;  // of the results
+  std::vector<bool> stop_gradients;  // one for each result
   std::string layer;                 // struct_name
 };
 Json OpJson(const WrittenOp& op);

@@ -168,7 +168,7 @@ void ProgramWriter::AddParameters() {
   for (size_t i = 0; i < root_.NumVars(); ++i) {
     const VarDesc& var = root_.var(i);
     if (!var.persistable() || set_.count(var.name()) > 0) continue;
-    if (var.type() != VarType::kLoDTensor) continue;  // of feed and fetch ops
+    if (var.type() != VarType::kLoDTensor) continue;  // feed and fetch ops use lists
     const Result result = {NewId(), TensorType(var.dtype(), var.shape())};
     text_ +=
         ParameterJson(var.name(), result, var.stop_gradient(), var.is_parameter()).dump() + ",";
@@ -182,7 +182,7 @@ void ProgramWriter::AddInputs() {
     if (!var || var->type() != VarType::kLoDTensor) {
       throw Error(
           ErrorCode::kUnimplemented,
-          fmt::format("writing for Paddle 3: the input {} is no dense tensor", Quote(name)));
+          fmt::format("writing for Paddle 3: the input {} must be a dense tensor", Quote(name)));
     }
     if (var->lod_level() > 0) {
       throw Error(ErrorCode::kUnimplemented,
@@ -243,7 +243,7 @@ int64_t ProgramWriter::FirstId(const std::string& name, const std::vector<std::s
 Type ProgramWriter::TypeOf(const OpDesc& op, const std::string& name) const {
   const VarDesc* var = root_.FindVar(name);
   if (!var || var->type() != VarType::kLoDTensor)
-    Refuse(op, fmt::format("{} is no dense tensor", Quote(name)));
+    Refuse(op, fmt::format("{} must be a dense tensor", Quote(name)));
   return TensorType(var->dtype(), var->shape());
 }
 

@@ -41,7 +41,7 @@ class ProgramWriter {
   T Get(const OpDesc& op, const std::string& name) const {
     return AttributeAs<T>(AttrOf(op, name));
   }
-  Type TypeOfSlot(const OpDesc& op, const char* slot) const;  // of its first variable
+  Type TypeOfSlot(const OpDesc& op, const char* slot) const;  // the type of the first variable
   // The type of the result of this slot that Paddle's op gives.
   Type ResultType(const OpDesc& op, const char* slot) const;
 
@@ -86,7 +86,7 @@ class ProgramWriter {
   std::string text_;  // the ops so far
   int64_t next_id_ = 1;
   std::unordered_set<int64_t> reserved_, used_;
-  std::unordered_map<std::string, Result> values_;  // of variables, at present
+  std::unordered_map<std::string, Result> values_;  // by variable, up to the current op
   std::unordered_set<std::string> set_;             // persistable variables that ops set
   std::unordered_map<std::string, Merged> merged_;  // by the first variable
   size_t skipped_ = 0;                              // ops to skip
@@ -95,7 +95,7 @@ class ProgramWriter {
 // Whether the op has a function of its own, which writes it.
 bool WriteSpecial(ProgramWriter& writer, const OpDesc& op);
 // Writes the op by a row; false if no row has all its operands, results and attributes. *why says
-// what the best row lacks.
+// what one of the rows lacks.
 bool WriteByRow(ProgramWriter& writer, const OpDesc& op, std::string* why);
 // Whether Paddle 3 gives rank 0 where the op gives the shape [1] in this slot.
 bool GivesRank0(const ProgramWriter& writer, const OpDesc& op, const std::string& slot);
