@@ -126,7 +126,7 @@ bool PartValues::IsFloat(const std::string& name) const {
 // Whether values or LoD decide how many rows the output has, or how many elements a row.
 bool PartValues::IsRagged(const OpSpec& spec, const std::string& out) const {
   const VarDesc* var = root_.FindVarRecursive(out);
-  return (var && var->lod_level() > 0) || spec.run_time_shape || spec.makes_lod;
+  return (var && var->lod_level() > 0) || spec.run_time_shape || MakesLod(spec);
 }
 
 // --- ops ---

@@ -110,7 +110,7 @@ class OpWithRows {
     const RowFlow flow =
         shapes ? FlowByShapes(*shapes, output) : RowFlow{.broken = HidesRows(output)};
     if (flow.broken.empty()) return FlowAlong(flow.place.axis, shapes->once, output);
-    if (shapes && shapes->once.IsKnown()) return flow;
+    if ((shapes && shapes->once.IsKnown()) || ReadsAxis()) return flow;
     return HasSequences(*out) && *place_ == RowPlace{} ? RowFlow{} : flow;
   }
 
@@ -134,6 +134,9 @@ class OpWithRows {
       return var && Contains(spec_.AxesOf(op_, var->shape().rank()), place->axis);
     });
   }
+
+  // Whether a tensor names the axis along which the op works: it may be that of the rows.
+  bool ReadsAxis() const { return op_.HasInput("AxisTensor"); }
 
   // Whether the op joins rows of different inputs that do not belong together. The op joins them by
   // position, so they must be in the same order. Their axes must also be the same, counted from the
@@ -197,7 +200,7 @@ class OpWithRows {
   // Whether LoD or values decide how many rows the output has: then they are at axis 0.
   bool HasSequences(const VarDesc& out) const {
     if (out.shape().rank() > 0 && out.shape()[0] >= 0) return false;
-    return out.lod_level() > 0 || spec_.run_time_shape || spec_.makes_lod ||
+    return out.lod_level() > 0 || spec_.run_time_shape || MakesLod(spec_) ||
            op_.AnyInput([&](const std::string& name) {
              const VarDesc* var = block_.FindVarRecursive(name);
              return var && var->lod_level() > 0;
@@ -214,6 +217,8 @@ class OpWithRows {
 };
 
 }  // namespace
+
+bool MakesLod(const OpSpec& spec) { return spec.makes_lod && spec.lod_axis.empty(); }
 
 RowEffect EffectOn(const OpDesc& op, const OpSpec& spec, std::string_view slot,
                    const BlockDesc& block, const RowPlaceOf& place_of) {

@@ -40,6 +40,10 @@ struct RowFlow {
   std::string broken = {};  // why the output has no such place: "mixes the rows of the batch"
 };
 
+// Whether outputs of the op may have LoD although no input has. An op with OpDef::LodUnlessAxis
+// only joins the LoD that its inputs have (concat).
+bool MakesLod(const OpSpec& spec);
+
 // The declared effect of the op on an output slot, given where its inputs have rows.
 RowEffect EffectOn(const OpDesc& op, const OpSpec& spec, std::string_view slot,
                    const BlockDesc& block, const RowPlaceOf& place_of);

@@ -6,13 +6,14 @@
 #include <coracle/serve/row_analysis.h>
 
 #include <algorithm>
+#include <unordered_set>
 #include <utility>
 
 namespace coracle::serve {
 namespace {
 
 constexpr int64_t kMostElements = 64;  // of a constant that can be a part of a shape
-constexpr size_t kMostKnown = 1024;    // classes of shapes
+constexpr size_t kMostClasses = 1024;  // of shapes, whose answers are kept
 
 bool HasOpenRows(const std::vector<Port>& ports) {
   return std::all_of(ports.begin(), ports.end(), [](const Port& port) {
@@ -24,13 +25,16 @@ bool HasOtherOpenDims(const Port& port) {
   return std::any_of(port.shape.begin() + 1, port.shape.end(), [](int64_t dim) { return dim < 0; });
 }
 
+// Whether an op writes a persistable variable, also in a sub-block.
 bool WritesState(const ProgramDesc& program) {
-  for (const std::string& name : PersistableNames(program)) {
-    const BlockDesc& root = program.Root();
-    for (size_t i = 0; i < root.NumOps(); ++i) {
-      for (const Slot& slot : root.op(i).outputs())
-        if (std::count(slot.args.begin(), slot.args.end(), name) > 0) return true;
-    }
+  const std::vector<std::string> names = PersistableNames(program);
+  const std::unordered_set<std::string> persistable(names.begin(), names.end());
+  for (int i = 0; i < program.NumBlocks(); ++i) {
+    bool writes = false;
+    program.Block(i).ForEachOp([&](const OpDesc& op) {
+      op.ForEachOutput([&](const std::string& name) { writes |= persistable.count(name) > 0; });
+    });
+    if (writes) return true;
   }
   return false;
 }
@@ -64,17 +68,16 @@ Scope ConstantsOf(const ProgramDesc& program, const Scope& values) {
 
 RowAnalysis::RowAnalysis(const ProgramDesc& program, std::vector<Port> inputs,
                          std::vector<Port> outputs, const Scope& values)
-    : inputs_(std::move(inputs)), outputs_(std::move(outputs)) {
-  if (inputs_.empty() || !HasOpenRows(inputs_) || !HasOpenRows(outputs_)) return;
-  program_ = program;
-  Decide(values);
+    : inputs_(std::move(inputs)), outputs_(std::move(outputs)), program_(program) {
+  // Norms with fixed statistics write these back as they were.
+  static_cast<void>(Freeze(program_, values, {}));
+  keeps_state_ = WritesState(program_);
+  if (!keeps_state_ && !inputs_.empty() && HasOpenRows(inputs_) && HasOpenRows(outputs_))
+    Decide(values);
   if (!depends_) program_ = ProgramDesc();
 }
 
 void RowAnalysis::Decide(const Scope& values) {
-  // Norms with fixed statistics write these back as they were.
-  static_cast<void>(Freeze(program_, values, {}));
-  if (WritesState(program_)) return;
   always_ = HaveRowsFirst(PartValues(program_, DefaultOps()), outputs_);
   if (always_) return;
   constants_ = ConstantsOf(program_, values);
@@ -102,22 +105,49 @@ bool RowAnalysis::Proves(const std::vector<Shape>& shapes) const {
   }
 }
 
-bool RowAnalysis::Joins(const std::vector<Tensor>& inputs) {
+bool RowAnalysis::Joins(const std::vector<Tensor>& inputs, Clock::time_point deadline) {
   for (size_t i = 0; i < inputs.size(); ++i)
     if (!inputs[i].shape().CompatibleWith(inputs_[i].shape)) return false;
   if (!depends_) return always_;
   std::vector<Shape> shapes;
-  std::vector<int64_t> key;
+  ClassOfShapes shape_class;
   for (const Tensor& input : inputs) {
     Shape shape = input.shape();
-    key.insert(key.end(), shape.begin() + 1, shape.end());
+    shape_class.insert(shape_class.end(), shape.begin() + 1, shape.end());
     shape[0] = -1;
     shapes.push_back(shape);
   }
-  const std::lock_guard<std::mutex> lock(mutex_);
-  if (const auto found = known_.find(key); found != known_.end()) return found->second;
-  if (known_.size() >= kMostKnown) known_.clear();
-  return known_[key] = Proves(shapes);
+  std::promise<bool> answer;
+  std::shared_future<bool> known;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (const auto found = answers_.find(shape_class); found != answers_.end()) {
+      known = found->second;
+    } else {
+      if (answers_.size() >= kMostClasses) answers_.clear();
+      answers_[shape_class] = answer.get_future().share();
+    }
+  }
+  if (!known.valid()) return Prove(shape_class, shapes, std::move(answer));
+  if (deadline == Clock::time_point::max()) return known.get();
+  return known.wait_until(deadline) == std::future_status::ready && known.get();
+}
+
+// A proof that ends by another exception than that of a shape (no memory) is not kept.
+bool RowAnalysis::Prove(const ClassOfShapes& shape_class, const std::vector<Shape>& shapes,
+                        std::promise<bool> answer) {
+  try {
+    const bool proved = Proves(shapes);
+    answer.set_value(proved);
+    return proved;
+  } catch (...) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      answers_.erase(shape_class);
+    }
+    answer.set_value(false);
+    throw;
+  }
 }
 
 }  // namespace coracle::serve

@@ -113,7 +113,9 @@ ServedModel::ServedModel(const std::string& path, std::string name, std::string 
 
 void ServedModel::StartWorkers() {
   try {
-    for (int i = 0; i < options_.workers; ++i) {
+    // A state must be the one that the request before has left.
+    const int workers = rows_->keeps_state() ? 1 : options_.workers;
+    for (int i = 0; i < workers; ++i) {
       auto worker = std::make_shared<Worker>(MakeWorker());
       workers_.emplace_back([this, worker] { Work(*worker); });
     }
@@ -204,11 +206,11 @@ std::vector<Tensor> ServedModel::Infer(std::vector<Tensor> inputs, Clock::time_p
                                        InferTimes* times) {
   auto job = std::make_shared<Job>();
   job->inputs = std::move(inputs);
-  if (has_rows()) RequireRows(job->inputs);
-  if (joins_rows()) job->rows = RowsToJoin(job->inputs);
   job->deadline = deadline;
   if (options_.time_limit > 0)
     job->deadline = std::min(deadline, After(job->arrival, options_.time_limit));
+  if (has_rows()) RequireRows(job->inputs);
+  if (joins_rows()) job->rows = RowsToJoin(job->inputs, job->deadline);
   if (job->IsLate()) std::rethrow_exception(Late("before it began"));
   std::future<std::vector<Tensor>> result = job->result.get_future();
   switch (queue_->Push(job)) {
@@ -222,8 +224,10 @@ std::vector<Tensor> ServedModel::Infer(std::vector<Tensor> inputs, Clock::time_p
   }
   if (job->deadline != Clock::time_point::max() &&
       result.wait_until(job->deadline) != std::future_status::ready) {
-    const bool waited = queue_->Remove(job);
-    std::rethrow_exception(Late(waited ? "while it waited" : "while it ran"));
+    if (queue_->Remove(job)) std::rethrow_exception(Late("while it waited"));
+    // A worker may have found it late, or ended its run, just now.
+    if (result.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
+      std::rethrow_exception(Late("while it ran"));
   }
   std::vector<Tensor> tensors = result.get();
   if (times) *times = job->times;
@@ -243,13 +247,14 @@ void ServedModel::RequireRows(const std::vector<Tensor>& inputs) const {
 }
 
 // The number of rows, if they may be joined with those of other requests; else 0.
-int64_t ServedModel::RowsToJoin(const std::vector<Tensor>& inputs) const {
+int64_t ServedModel::RowsToJoin(const std::vector<Tensor>& inputs,
+                                Clock::time_point deadline) const {
   if (inputs[0].shape().rank() == 0) return 0;
   const int64_t rows = inputs[0].shape()[0];
   const bool equal = std::all_of(inputs.begin(), inputs.end(), [&](const Tensor& input) {
     return input.shape().rank() > 0 && input.shape()[0] == rows;
   });
-  return equal && rows <= options_.max_batch && rows_->Joins(inputs) ? rows : 0;
+  return equal && rows <= options_.max_batch && rows_->Joins(inputs, deadline) ? rows : 0;
 }
 
 void ServedModel::Drain() {

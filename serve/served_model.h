@@ -24,7 +24,7 @@ class PredictorCore;
 namespace coracle::serve {
 
 struct ServeOptions {
-  int workers = 1;         // runs of one model at the same time
+  int workers = 1;         // runs of one model at the same time; 1 for a model that keeps a state
   int64_t max_batch = 32;  // rows of a request and of joined requests; 1: nothing is joined
   double max_delay = 0;    // seconds that the oldest request waits for others
   size_t max_queue = 256;  // requests that wait; more are refused
@@ -85,7 +85,7 @@ class ServedModel {
   void WarmUp();
   void StartWorkers();
   void RequireRows(const std::vector<Tensor>& inputs) const;
-  int64_t RowsToJoin(const std::vector<Tensor>& inputs) const;
+  int64_t RowsToJoin(const std::vector<Tensor>& inputs, Clock::time_point deadline) const;
   Worker MakeWorker() const;
   void Work(Worker& worker);
   void RunBatch(Worker& worker, const Batch& batch);

@@ -242,6 +242,8 @@ std::string Fault(const PartValues& parts, const VarValues& whole, const VarValu
   const bool uneven = part.kind == PartKind::kRows && !part.ragged &&
                       TensorOf(a, name)->numel() != TensorOf(b, name)->numel();
   if (uneven) return "has halves of different sizes, and is not ragged";
+  if (part.kind == PartKind::kRows && !part.ragged && !TensorOf(whole, name)->lod().empty())
+    return "has LoD, and is not ragged";
   const double tolerance = SizeOf(TensorOf(whole, name)->dtype()) == 2 ? 0.02 : 1e-3;
   return difference < tolerance * largest ? "" : fmt::format("differs by {}", difference / largest);
 }
@@ -353,6 +355,34 @@ TEST(RowsOfOps, SumsAlongAxes) {
   EXPECT_EQ(kind({{"axis", int32_t{-2}}}), PartKind::kUnknown);
   EXPECT_EQ(kind({{"flatten", true}}), PartKind::kUnknown);
   EXPECT_EQ(kind({}, true), PartKind::kUnknown);
+}
+
+// The part of the concatenation of two inputs with rows; with `lod`, of sequences. The axis is the
+// attr, unless a tensor whose value is not known names it.
+Part Concatenated(int32_t axis, bool lod = false, bool axis_tensor = false) {
+  ProgramDesc program;
+  BlockDesc& root = program.Root();
+  for (const char* name : {"a", "b"})
+    root.Var(name).SetMeta({VarType::kLoDTensor, DType::kFloat32, {-1, 3}, lod ? 1 : 0});
+  root.Var("axis").SetMeta({VarType::kLoDTensor, DType::kInt32, {1}, 0});
+  root.Var("axis").SetPersistable(true);
+  SlotList inputs = {{"X", {"a", "b"}}};
+  if (axis_tensor) inputs.push_back({"AxisTensor", {"axis"}});
+  const Variable out = Writer(root, DefaultOps()).Make("concat", inputs, {{"axis", axis}});
+  return PartValues(program, DefaultOps()).Of(out.name());
+}
+
+// concat joins the LoD of its inputs: without any, its rows are as regular as theirs.
+TEST(RowsOfOps, ConcatenatedColumns) {
+  EXPECT_EQ(Concatenated(1), (Part{.kind = PartKind::kRows}));
+  EXPECT_EQ(Concatenated(-1), (Part{.kind = PartKind::kRows}));
+  EXPECT_EQ(Concatenated(1, true), (Part{.kind = PartKind::kRows, .ragged = true}));
+  for (const bool lod : {false, true}) {
+    for (const int32_t axis : {0, -2})
+      EXPECT_EQ(Concatenated(axis, lod).reason, "concat mixes the rows of the batch") << axis;
+    EXPECT_EQ(Concatenated(0, lod, true).kind, PartKind::kUnknown);
+    EXPECT_EQ(Concatenated(1, lod, true).kind, PartKind::kUnknown);
+  }
 }
 
 // Old files call the axes dims.

@@ -8,8 +8,11 @@
 #include <coracle/test/test_data.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <random>
+#include <thread>
 
 namespace coracle::row_analysis_test {
 
@@ -132,7 +135,7 @@ TEST(RowAnalysis, SeesRowsThatAreMixed) {
   // The claim that both have the number of rows is wrong: g2 has twice as many.
   const Model twice({-1, 3, 4, 4}, {-1, 6}, [](Builder& net) {
     Pool(net);
-    net.Append("concat", {{"X", {"g", "g"}}}, {{"Out", {"g2"}}}, {{"axis", 0}});
+    net.Append("tile", {{"X", {"g"}}}, {{"Out", {"g2"}}}, {{"repeat_times", Numbers{2, 1, 1, 1}}});
     Dim(net, "x", 0, "n");
     Number(net, -1, "rest");
     Reshape(net, "g2", "n", "rest");
@@ -191,6 +194,80 @@ TEST(RowAnalysis, DimsOfVariablesThatChange) {
   EXPECT_FALSE(changed.Always());
 }
 
+// --- concat ---
+
+// y = the concatenation of x and its negative.
+Model Doubled(const Shape& x, const Shape& y, int32_t axis) {
+  return Model(x, y, [axis](Builder& net) {
+    net.Append("scale", {{"X", {"x"}}}, {{"Out", {"n"}}}, {{"scale", -1.0f}});
+    net.Append("concat", {{"X", {"x", "n"}}}, {{"Out", {"y"}}}, {{"axis", axis}});
+  });
+}
+
+TEST(RowAnalysis, ConcatOfChannelsKeepsRows) {
+  EXPECT_TRUE(Doubled({-1, 3}, {-1, 6}, 1).Always());
+  EXPECT_TRUE(Doubled({-1, 3}, {-1, 6}, -1).Always());
+  EXPECT_TRUE(Doubled({-1, 3, 4, 4}, {-1, 6, 4, 4}, 1).Always());
+  EXPECT_TRUE(Doubled({-1, 3, 4, 4}, {-1, 6, 4, 4}, -3).Always());
+  EXPECT_TRUE(Doubled({-1, 3, 4, 4}, {-1, 3, 4, 8}, 3).Always());
+  EXPECT_TRUE(Doubled({-1, 3, -1, -1}, {-1, 6, -1, -1}, 1).Joins({2, 3, 5, 7}));
+  EXPECT_TRUE(Doubled({-1, 3, -1, -1}, {-1, 3, -1, -1}, 2).Joins({2, 3, 5, 7}));
+}
+
+TEST(RowAnalysis, ConcatOfRowsMixesThem) {
+  EXPECT_FALSE(Doubled({-1, 3}, {-1, 3}, 0).Always());
+  EXPECT_FALSE(Doubled({-1, 3}, {-1, 3}, -2).Always());
+  EXPECT_FALSE(Doubled({-1, 3, 4, 4}, {-1, 3, 4, 4}, -4).Always());
+  EXPECT_FALSE(Doubled({-1, -1}, {-1, -1}, 0).Joins({2, 3}));
+  // On another axis for a while: [3, N] and [3, N] become [6, N] or [3, 2 N].
+  for (const int32_t axis : {0, 1}) {
+    const Model turned({-1, 3}, {-1, axis == 0 ? 6 : 3}, [axis](Builder& net) {
+      net.Append("transpose2", {{"X", {"x"}}}, {{"Out", {"t"}}, {"XShape", {"t.x"}}},
+                 {{"axis", Numbers{1, 0}}});
+      net.Append("concat", {{"X", {"t", "t"}}}, {{"Out", {"tt"}}}, {{"axis", axis}});
+      net.Append("transpose2", {{"X", {"tt"}}}, {{"Out", {"y"}}, {"XShape", {"y.x"}}},
+                 {{"axis", Numbers{1, 0}}});
+    });
+    EXPECT_EQ(turned.Always(), axis == 0) << axis;
+  }
+  // Rows of a constant come first.
+  const Model constant({-1, 3}, {-1, 3}, [](Builder& net) {
+    net.Append("fill_constant", {}, {{"Out", {"c"}}},
+               {{"shape", std::vector<int64_t>{2, 3}}, {"dtype", 5}, {"value", 1.0f}});
+    net.Append("concat", {{"X", {"c", "x"}}}, {{"Out", {"y"}}}, {{"axis", 0}});
+  });
+  EXPECT_FALSE(constant.Always());
+  // A constant of one row fits only a request of one row.
+  const Model one({-1, 3}, {-1, 6}, [](Builder& net) {
+    net.Append("fill_constant", {}, {{"Out", {"c"}}},
+               {{"shape", std::vector<int64_t>{1, 3}}, {"dtype", 5}, {"value", 1.0f}});
+    net.Append("concat", {{"X", {"c", "x"}}}, {{"Out", {"y"}}}, {{"axis", 1}});
+  });
+  EXPECT_FALSE(one.Always());
+}
+
+// A tensor names the axis, whatever the attr says.
+TEST(RowAnalysis, ConcatAlongAnAxisOfATensor) {
+  for (const int32_t attr : {0, 1}) {
+    const Model given({-1, 3}, {-1, -1}, [attr](Builder& net) {
+      VarDesc& axis = net.main().Root().Var("axis");
+      axis.SetMeta({VarType::kLoDTensor, DType::kInt32, {1}, 0});
+      axis.SetPersistable(true);
+      net.Append("concat", {{"X", {"x", "x"}}, {"AxisTensor", {"axis"}}}, {{"Out", {"y"}}},
+                 {{"axis", attr}});
+    });
+    EXPECT_FALSE(given.Always()) << attr;
+    const Model constant({-1, 3}, {-1, 3}, [attr](Builder& net) {
+      Number(net, 0, "axis");
+      net.Append("concat", {{"X", {"x", "x"}}, {"AxisTensor", {"axis"}}}, {{"Out", {"y"}}},
+                 {{"axis", attr}});
+    });
+    EXPECT_FALSE(constant.Always()) << attr;
+  }
+}
+
+// --- sizes ---
+
 // The sizes of pictures decide.
 TEST(RowAnalysis, OpenSizes) {
   const Model pooled({-1, 3, -1, -1}, {-1, 3}, [](Builder& net) {
@@ -219,6 +296,77 @@ TEST(RowAnalysis, OpenSizes) {
   }
 }
 
+// A model of so many ops that a proof takes a while.
+Model Long() {
+  return Model({-1, 3, -1, -1}, {-1, 3, -1, -1}, [](Builder& net) {
+    std::string x = "x";
+    for (int i = 0; i < 4000; ++i) {
+      const std::string next = i == 3999 ? "y" : "h" + std::to_string(i);
+      net.Append("scale", {{"X", {x}}}, {{"Out", {next}}}, {{"scale", 0.5f}});
+      x = next;
+    }
+  });
+}
+
+double SecondsOf(const std::function<void()>& work) {
+  const auto begin = serve::Clock::now();
+  work();
+  return std::chrono::duration<double>(serve::Clock::now() - begin).count();
+}
+
+// Requests of a size whose answer is known do not wait while that of another size is proved.
+TEST(RowAnalysis, ProofsHoldUpTheirOwnSizeOnly) {
+  const auto analysis = Long().Analysis();
+  const std::vector<Tensor> known = {Tensor::Zeros(DType::kFloat32, {1, 3, 4, 4})};
+  const std::vector<Tensor> other = {Tensor::Zeros(DType::kFloat32, {1, 3, 5, 5})};
+  ASSERT_TRUE(analysis->depends_on_shapes());
+  ASSERT_TRUE(analysis->Joins(known));
+  std::atomic<bool> begun{false}, proved{false};
+  double proof = 0;
+  std::thread prover([&] {
+    begun = true;
+    proof = SecondsOf([&] { EXPECT_TRUE(analysis->Joins(other)); });
+    proved = true;
+  });
+  while (!begun) std::this_thread::yield();
+  double longest = 0;
+  while (!proved)
+    longest = std::max(longest, SecondsOf([&] { EXPECT_TRUE(analysis->Joins(known)); }));
+  prover.join();
+  EXPECT_LT(longest, proof / 2);
+}
+
+// Requests of the size that is being proved wait for the same answer.
+TEST(RowAnalysis, OneProofForEachSize) {
+  const std::vector<Tensor> inputs = {Tensor::Zeros(DType::kFloat32, {1, 3, 4, 4})};
+  const auto first = Long().Analysis(), second = Long().Analysis();
+  const double proof = SecondsOf([&] { EXPECT_TRUE(first->Joins(inputs)); });
+  std::atomic<int> joined{0};
+  std::vector<std::thread> clients;
+  const double together = SecondsOf([&] {
+    for (int i = 0; i < 64; ++i)
+      clients.emplace_back([&] { joined += int{second->Joins(inputs)}; });
+    for (std::thread& client : clients) client.join();
+  });
+  EXPECT_EQ(joined, 64);
+  EXPECT_LT(together, 16 * proof);
+}
+
+// They wait no longer than they have time.
+TEST(RowAnalysis, WaitingForAProofEnds) {
+  const std::vector<Tensor> inputs = {Tensor::Zeros(DType::kFloat32, {1, 3, 4, 4})};
+  bool waited_in_vain = false;
+  for (int i = 0; i < 20 && !waited_in_vain; ++i) {  // the other thread must begin first
+    const auto analysis = Long().Analysis();
+    std::thread prover([&] { EXPECT_TRUE(analysis->Joins(inputs)); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    waited_in_vain = !analysis->Joins(inputs, serve::Clock::now());
+    prover.join();
+    EXPECT_TRUE(analysis->Joins(inputs, serve::Clock::now() - std::chrono::hours(1)));
+  }
+  EXPECT_TRUE(waited_in_vain);
+}
+
 // The copy computes what the program computes.
 TEST(RowAnalysis, WrittenShapesComputeTheSame) {
   for (const std::string of : {"g", "x"}) {
@@ -244,9 +392,9 @@ TEST(RowAnalysis, WrittenShapesComputeTheSame) {
 
 class JoinedRuns : public ::testing::Test {
  protected:
-  // Asks for all inputs at once, and compares the answers with those of runs alone. Returns the
-  // number of runs.
-  uint64_t Runs(const std::string& path, const std::vector<Tensor>& inputs) {
+  // Asks for all inputs at once, and compares the answers with those of runs alone, to the bit if
+  // `equal`. Returns the number of runs.
+  uint64_t Runs(const std::string& path, const std::vector<Tensor>& inputs, bool equal = false) {
     const auto metrics = std::make_shared<serve::ModelMetrics>();
     serve::ServedModel alone(path, "m", "1", {.max_batch = 1},
                              std::make_shared<serve::ModelMetrics>());
@@ -256,7 +404,8 @@ class JoinedRuns : public ::testing::Test {
     for (const Tensor& input : inputs) {
       clients.emplace_back([&] {
         const Tensor answer = model.Infer({input})[0], wanted = alone.Infer({input})[0];
-        good += answer.shape() == wanted.shape() && IsNear(answer, wanted);
+        good += answer.shape() == wanted.shape() &&
+                (equal ? BitEqual(answer, wanted) : IsNear(answer, wanted));
       });
     }
     for (std::thread& client : clients) client.join();
@@ -291,6 +440,47 @@ TEST_F(JoinedRuns, OfComputedShapes) {
     SaveInferenceModel(path, {"x"}, {"y"}, model.main, Scope());
     EXPECT_EQ(Runs(path, Pictures(8, {1, 3, 4, 4})), 1u);
   }
+}
+
+// y = the 32 channels of two convolutions of x, one next to the other, as in SqueezeNet; with
+// `pool`, also those of a pooled branch, as in Inception.
+Model Squeezed(bool pool, const Shape& size) {
+  const Shape out = {-1, pool ? 40 : 32, size[0], size[1]};
+  return Model({-1, 3, size[0], size[1]}, out, [pool](Builder& net) {
+    const Variable x = net.Var("x");
+    const Variable squeezed = net.Conv2d(x, {.num_filters = 4, .filter_size = 1, .act = "relu"});
+    std::vector<std::string> parts = {
+        net.Conv2d(squeezed, {.num_filters = 16, .filter_size = 1, .act = "relu"}).name(),
+        net.Conv2d(squeezed, {.num_filters = 16, .filter_size = 3, .padding = 1, .act = "relu"})
+            .name()};
+    if (pool) {
+      const Variable pooled =
+          net.Pool2d(x, {.pool_size = 3, .pool_type = "avg", .pool_stride = 1, .pool_padding = 1});
+      parts.push_back(net.Conv2d(pooled, {.num_filters = 8, .filter_size = 1}).name());
+    }
+    net.Append("concat", {{"X", parts}}, {{"Out", {"y"}}}, {{"axis", 1}});
+  });
+}
+
+TEST_F(JoinedRuns, OfConcatenatedChannels) {
+  for (const bool pool : {false, true}) {
+    for (const bool open : {false, true}) {
+      const Model model = Squeezed(pool, open ? Shape{-1, -1} : Shape{12, 10});
+      Scope scope;
+      Executor().Run(model.startup, scope);
+      const std::string path = folder_.path + "/" + std::to_string(2 * int{pool} + int{open});
+      SaveInferenceModel(path, {"x"}, {"y"}, model.main, scope);
+      EXPECT_EQ(Runs(path, Pictures(8, {1, 3, 12, 10}), true), 1u) << path;
+    }
+  }
+}
+
+// Two requests of a row each would get rows of each other.
+TEST_F(JoinedRuns, NotOfConcatenatedRows) {
+  const Model model = Doubled({-1, 3}, {-1, 3}, 0);
+  const std::string path = folder_.path + "/rows";
+  SaveInferenceModel(path, {"x"}, {"y"}, model.main, Scope());
+  EXPECT_EQ(Runs(path, Pictures(4, {1, 3}), true), 4u);
 }
 
 // A classifier that Paddle exported: it reshapes to a shape that it computes.

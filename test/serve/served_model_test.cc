@@ -155,16 +155,42 @@ TEST_F(ServedModels, WarmingUp) {
   EXPECT_EQ(metrics_->rows, 0u);
 }
 
-// Some workers have begun when memory for the next one is refused.
-TEST_F(ServedModels, WorkersThatCannotStart) {
+// Memory for the state of a run, of a worker and so on is refused, until there is enough.
+TEST_F(ServedModels, ModelsThatCannotStart) {
   SaveState(Path("state"), 1 << 18);  // 1 MB
-  const auto limits = std::make_shared<ResourceLimits>(ResourceOptions{.memory = 12u << 20});
-  {
-    const ScopedLimits scoped(limits);
-    EXPECT_THROW(Open("state", {.workers = 40}), Error);
+  int refused = 0;
+  for (uint64_t memory = 1 << 18; memory < 64 << 20; memory += 1 << 18) {
+    const auto limits = std::make_shared<ResourceLimits>(ResourceOptions{.memory = memory});
+    bool opened = false;
+    try {
+      const ScopedLimits scoped(limits);
+      Open("state");
+      opened = true;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted) << error.what();
+    }
+    EXPECT_EQ(limits->bytes_in_use(), 0u);
+    if (opened) break;
+    ++refused;
   }
-  EXPECT_EQ(limits->bytes_in_use(), 0u);
-  EXPECT_EQ(Open("state", {.workers = 4})->Infer({One(2)})[0].Item<float>(), 2);
+  EXPECT_GE(refused, 4);
+  EXPECT_EQ(Open("state")->Infer({One(2)})[0].Item<float>(), 2);
+}
+
+// Several workers would each have a state of their own.
+TEST_F(ServedModels, OneWorkerKeepsTheState) {
+  SaveState(Path("state"), 4);
+  const auto model = Open("state", {.workers = 4});
+  std::vector<std::thread> clients;
+  std::atomic<int> sum{0};
+  for (int c = 0; c < 4; ++c) {
+    clients.emplace_back([&] {
+      for (int i = 0; i < 25; ++i) sum += static_cast<int>(model->Infer({One(1)})[0].Item<float>());
+    });
+  }
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(sum, 100 * 101 / 2);  // 1, 2, ..., 100
+  EXPECT_EQ(model->Infer({One(1)})[0].Item<float>(), 101);
 }
 
 // After each kind of error, the same worker answers the next request.
