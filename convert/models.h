@@ -60,10 +60,14 @@ void RegisterOnnxReader();
 // Inference programs as ONNX models. docs/onnx_export.md lists the ops.
 
 inline constexpr int kLeastOnnxOpset = 13;
+inline constexpr int kDefaultOnnxOpset = 17;
 inline constexpr int kLatestOnnxOpset = 22;
 
 struct OnnxExportOptions {
-  int opset = 17;  // from kLeastOnnxOpset to kLatestOnnxOpset
+  // From kLeastOnnxOpset to kLatestOnnxOpset; an op that needs a later one is refused. 0: the
+  // lowest one from kDefaultOnnxOpset on that has what the program needs. A program with constant
+  // integers of 4 bits gets at least 21, which stores them in 4 bits.
+  int opset = 0;
   // A larger model keeps its parameters in the file PATH.data in the same folder. Protobuf's own
   // limit is 2 GiB.
   uint64_t max_model_bytes = uint64_t{2'000'000'000};

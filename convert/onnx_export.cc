@@ -2,8 +2,12 @@
 #include <coracle/convert/models.h>
 #include <coracle/convert/onnx/export/program_exporter.h>
 #include <coracle/convert/onnx/export/write_model.h>
+#include <coracle/framework/base/error.h>
 #include <coracle/framework/base/version.h>
 #include <fmt/format.h>
+
+#include <optional>
+#include <string>
 
 namespace coracle {
 namespace {
@@ -11,21 +15,46 @@ namespace {
 // The version of ONNX's file format for an opset (ONNX, docs/Versioning.md).
 int IrVersionOf(int opset) { return opset <= 14 ? 7 : opset <= 18 ? 8 : opset <= 20 ? 9 : 10; }
 
+void CheckOpset(int opset) {
+  if (opset == 0 || (opset >= kLeastOnnxOpset && opset <= kLatestOnnxOpset)) return;
+  ThrowInvalid(fmt::format("ONNX export: the opset must lie between {} and {}, or be 0, got {}",
+                           kLeastOnnxOpset, kLatestOnnxOpset, opset));
+}
+
+// Exporters choose nodes by the operator set, so a later set needs a new export.
+onnx::Graph& RunExporter(const std::string& path, const ProgramDesc& program,
+                         const Scope& parameters, const OnnxExportOptions& options,
+                         std::optional<onnx::ProgramExporter>* exporter) {
+  onnx::ExporterSettings settings = {options.opset, options.opset == 0, options.one_sequence};
+  if (settings.may_raise_opset) settings.opset = kDefaultOnnxOpset;
+  std::string reason;
+  while (true) {
+    try {
+      onnx::Graph& graph = exporter->emplace(program, parameters, settings).Run();
+      if (!reason.empty()) {
+        LogMessage(MessageLevel::kInfo,
+                   fmt::format("{}: opset {}, because of {}", path, settings.opset, reason));
+      }
+      return graph;
+    } catch (const onnx::OpsetNeeded& needed) {
+      settings.opset = needed.least;
+      reason = needed.reason;
+    }
+  }
+}
+
 void Export(const std::string& path, const ProgramDesc& program, const Scope& parameters,
             const OnnxExportOptions& options) {
-  if (options.opset < kLeastOnnxOpset || options.opset > kLatestOnnxOpset) {
-    ThrowInvalid(fmt::format("ONNX export: the opset must lie between {} and {}, got {}",
-                             kLeastOnnxOpset, kLatestOnnxOpset, options.opset));
-  }
-  onnx::ProgramExporter exporter(program, parameters, options.opset, options.one_sequence);
-  onnx::Graph& graph = exporter.Run();
+  CheckOpset(options.opset);
+  std::optional<onnx::ProgramExporter> exporter;
+  onnx::Graph& graph = RunExporter(path, program, parameters, options, &exporter);
   auto& model = graph.model();
-  model.set_ir_version(IrVersionOf(options.opset));
+  model.set_ir_version(IrVersionOf(graph.opset()));
   model.set_producer_name("coracle");
   model.set_producer_version(
       fmt::format("{}.{}.{}", CORACLE_VERSION_MAJOR, CORACLE_VERSION_MINOR, CORACLE_VERSION_PATCH));
   model.mutable_graph()->set_name("program");
-  model.add_opset_import()->set_version(options.opset);
+  model.add_opset_import()->set_version(graph.opset());
   model.mutable_opset_import(0)->set_domain("");
   if (graph.ml_version() > 0) {
     auto& ml = *model.add_opset_import();

@@ -46,7 +46,7 @@ void FuzzOnnxExport(std::string_view bytes) {
     const ProgramDesc program = ProgramOf(bytes);
     Scope parameters;
     DrawMissingParameters(program, parameters);
-    for (const int opset : {kLeastOnnxOpset, kLatestOnnxOpset}) {
+    for (const int opset : {0, kLeastOnnxOpset, kLatestOnnxOpset}) {
       bool written = false;
       Refusable([&] {
         ExportOnnx(path, program, parameters, {.opset = opset, .one_sequence = opset == 22});

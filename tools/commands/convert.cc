@@ -24,7 +24,7 @@ struct ConvertFlags {
   std::string to = {};
   std::string compat = {};
   std::string params = {};
-  int32_t opset = 17;
+  int32_t opset = 0;
   bool one_sequence = false;
   LimitFlags limits = {};
   CaffeFlags caffe = {};
@@ -40,7 +40,10 @@ Fields<ConvertFlags> ConvertFields() {
            "`paddle`: removes everything that only Coracle understands, and lists it")
       .Add("params", &ConvertFlags::params,
            "`PATH` of the parameters: a directory, a combined file or a training snapshot")
-      .Add("opset", &ConvertFlags::opset, "`NUMBER` of the opset of an ONNX model")
+      .Add("opset", &ConvertFlags::opset,
+           fmt::format("`NUMBER` of the opset of an ONNX model; 0: the lowest one from {} on that "
+                       "has what the program needs",
+                       kDefaultOnnxOpset))
       .Add("one_sequence", &ConvertFlags::one_sequence,
            "an ONNX model takes one sequence a run: all rows of a tensor that has LoD")
       .Inline(&ConvertFlags::caffe, CaffeFields())
@@ -146,7 +149,7 @@ int RunConvert(const Args& words, const ConvertFlags& flags) {
   if (!flags.out.empty()) args.push_back(flags.out);
   if (!args.empty() && IsCaffeText(args[0])) return ConvertCaffe(args, flags.caffe);
   RequireArgs(args, 2, 2, "IN and OUT");
-  if (flags.opset < kLeastOnnxOpset || flags.opset > kLatestOnnxOpset) {
+  if (flags.opset != 0 && (flags.opset < kLeastOnnxOpset || flags.opset > kLatestOnnxOpset)) {
     throw UsageError(fmt::format("--opset lies between {} and {}, got {}", kLeastOnnxOpset,
                                  kLatestOnnxOpset, flags.opset));
   }
@@ -191,7 +194,7 @@ Command ConvertCommand() {
       {"convert",
        "rewrites a program as binary (.pb, .pdmodel), text (.pbtxt, .txt), ONNX (.onnx) or for "
        "Paddle 3 (--to=pir), and files of tensors",
-       "convert IN OUT [--to=pir] [--compat=paddle] [--params=PATH] [--opset=17], or convert "
+       "convert IN OUT [--to=pir] [--compat=paddle] [--params=PATH] [--opset=NUMBER], or convert "
        "TEXT.prototxt "
        "[WEIGHTS.caffemodel] OUT",
        "  coracle convert inference.pdmodel model.pbtxt\n"

@@ -110,7 +110,9 @@ Fields<QuantizeFlags> QuantizeFields() {
       .Add("compat", &QuantizeFlags::compat,
            "`paddle`: a .pdmodel has Paddle's quantize_linear and dequantize_linear")
       .Add("opset", &QuantizeFlags::opset,
-           "`NUMBER` of the opset of an ONNX model; 0: the oldest one that has what it needs")
+           fmt::format("`NUMBER` of the opset of an ONNX model; 0: the lowest one from {} on that "
+                       "has what the model needs",
+                       kDefaultOnnxOpset))
       .Inline(&QuantizeFlags::compile, CompileFields(false));
 }
 
@@ -269,12 +271,6 @@ QuantizeOptions OptionsOf(const QuantizeFlags& flags) {
   return options;
 }
 
-int OpsetOf(const QuantizeFlags& flags) {
-  if (flags.opset != 0) return flags.opset;
-  if (flags.options.bfloat16) return 22;
-  return flags.options.weight_bits == 4 ? 21 : 17;
-}
-
 std::string Save(const QuantizeFlags& flags, QuantizedModel quantized,
                  const std::vector<std::string>& read) {
   if (!IsOnnx(flags.model.out)) {
@@ -287,7 +283,7 @@ std::string Save(const QuantizeFlags& flags, QuantizedModel quantized,
   }
   RefuseOwnFiles(read, {flags.model.out});
   OnnxExportOptions options;
-  options.opset = OpsetOf(flags);
+  options.opset = flags.opset;
   ExportOnnx(flags.model.out, quantized.program, quantized.parameters, options);
   return fmt::format("{}: {}\n", Shown(flags.model.out),
                      HumanBytes(std::filesystem::file_size(flags.model.out)));

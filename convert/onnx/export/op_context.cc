@@ -170,10 +170,21 @@ void OpContext::RequireOneSequence(std::string_view slot, size_t i) const {
 }
 
 void OpContext::RequireOpset(int least, const std::string& what) const {
-  if (opset() < least) {
-    Refuse(fmt::format("{} needs opset {} or later, got {}; --opset={} gives it", what, least,
-                       opset(), least));
+  if (opset() >= least) return;
+  if (least > kLatestOnnxOpset) {
+    Refuse(fmt::format("{} needs opset {}, and the latest one that is written is {}", what, least,
+                       kLatestOnnxOpset));
   }
+  PreferOpset(least, what);
+  Refuse(
+      fmt::format("{} needs opset {} or later, got {}; leave out --opset "
+                  "(OnnxExportOptions::opset), or give --opset={}",
+                  what, least, opset(), least));
+}
+
+void OpContext::PreferOpset(int least, const std::string& what) const {
+  if (opset() < least && exporter_.may_raise_opset())
+    throw OpsetNeeded{least, fmt::format("{} in {}", what, exporter_.PlaceOf(op_))};
 }
 
 }  // namespace coracle::onnx

@@ -20,6 +20,13 @@ using Ints = std::vector<int64_t>;
 
 class ProgramExporter;
 
+// Thrown by an op that needs a later operator set than the graph has, if the caller of the export
+// did not choose the set. The export starts again with `least`.
+struct OpsetNeeded {
+  int least;
+  std::string reason;  // what needs it, and the op
+};
+
 class OpContext {
  public:
   // Construct it before the shape rule of the op runs.
@@ -112,7 +119,11 @@ class OpContext {
   void Require(bool holds, const std::string& why) const {
     if (!holds) Refuse(why);
   }
+  // Throws OpsetNeeded, or refuses the op if the caller of the export chose the operator set.
   void RequireOpset(int least, const std::string& what) const;
+  // Throws OpsetNeeded unless the caller of the export chose the operator set: for an op that an
+  // earlier set writes in more bytes.
+  void PreferOpset(int least, const std::string& what) const;
   // Refuses an op with an input that its exporter did not look at: the model would ignore it.
   void RequireAllInputsAsked() const;
   // The rows of the tensor must be one sequence: LoD has no counterpart.

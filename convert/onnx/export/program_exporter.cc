@@ -22,24 +22,14 @@ ProgramDesc Inlined(const ProgramDesc& program) {
   return copy;
 }
 
-std::string PlaceOf(const OpDesc& op) {
-  std::string var;
-  op.AnyOutput([&](const std::string& name) {
-    var = name;
-    return true;
-  });
-  return fmt::format("block {} op {} ({}{})", op.block()->idx(), op.block()->IndexOf(op),
-                     PrintableLine(op.type()), var.empty() ? "" : " of " + Quote(var));
-}
-
 }  // namespace
 
-ProgramExporter::ProgramExporter(const ProgramDesc& program, const Scope& parameters, int opset,
-                                 bool one_sequence)
+ProgramExporter::ProgramExporter(const ProgramDesc& program, const Scope& parameters,
+                                 const ExporterSettings& settings)
     : program_(program),
       parameters_(parameters),
-      one_sequence_(one_sequence),
-      graph_(opset),
+      settings_(settings),
+      graph_(settings.opset),
       values_(1) {
   VerifyOrThrow(program, DefaultOps());
   program_ = Inlined(program);
@@ -47,6 +37,16 @@ ProgramExporter::ProgramExporter(const ProgramDesc& program, const Scope& parame
   settled_ = program_;
   DeclareShapes(settled_, {}, DefaultOps());
   names_.emplace(settled_, DefaultOps());
+}
+
+std::string ProgramExporter::PlaceOf(const OpDesc& op) const {
+  std::string var;
+  op.AnyOutput([&](const std::string& name) {
+    var = name;
+    return true;
+  });
+  return fmt::format("block {} op {} ({}{})", op.block()->idx(), op.block()->IndexOf(op),
+                     PrintableLine(op.type()), var.empty() ? "" : " of " + Quote(var));
 }
 
 void ProgramExporter::Refuse(const OpDesc& op, const std::string& why) const {
@@ -94,7 +94,7 @@ void ProgramExporter::AddInputs() {
     const VarDesc* var = root.FindVar(name);
     if (!var || var->type() != VarType::kLoDTensor)
       ThrowInvalid("ONNX export: the input " + Quote(name) + " is not a dense tensor");
-    if (one_sequence_ && var->meta().lod_level > 1) {
+    if (one_sequence() && var->meta().lod_level > 1) {
       throw Error(
           ErrorCode::kUnimplemented,
           fmt::format("ONNX export: the input {} has {} levels of LoD, and one sequence has "

@@ -19,18 +19,24 @@ inline constexpr const char* kInferenceOnly =
     "ONNX takes inference programs: export what SaveInferenceModel writes, or what `coracle "
     "extract` cuts out";
 
+struct ExporterSettings {
+  int opset;
+  bool may_raise_opset;  // ops that need a later set throw OpsetNeeded instead of an error
+  bool one_sequence;     // the rows of a tensor with LoD are one sequence
+};
+
 class ProgramExporter {
  public:
-  // `parameters` must outlive the graph. `one_sequence`: the rows of a tensor with LoD are one
-  // sequence. Throws like ExportOnnx.
-  ProgramExporter(const ProgramDesc& program, const Scope& parameters, int opset,
-                  bool one_sequence = false);
+  // `parameters` must outlive the graph. Throws like ExportOnnx.
+  ProgramExporter(const ProgramDesc& program, const Scope& parameters,
+                  const ExporterSettings& settings);
 
-  // Exports inputs, ops and outputs.
+  // Exports inputs, ops and outputs. Throws OpsetNeeded too.
   Graph& Run();
 
   Graph& graph() { return graph_; }
-  bool one_sequence() const { return one_sequence_; }
+  bool one_sequence() const { return settings_.one_sequence; }
+  bool may_raise_opset() const { return settings_.may_raise_opset; }
 
   // The value of a variable at `op`. Throws if it has none.
   Value ValueOf(const OpDesc& op, const std::string& name);
@@ -60,6 +66,8 @@ class ProgramExporter {
   void ExportBlock(BlockDesc& block);
 
   [[noreturn]] void Refuse(const OpDesc& op, const std::string& why) const;
+  // The op for messages: its block, its number, its type and its first output.
+  std::string PlaceOf(const OpDesc& op) const;
 
  private:
   const Value* Find(const std::string& name) const;
@@ -74,7 +82,7 @@ class ProgramExporter {
   ProgramDesc settled_;                             // types are valid in all rounds of a loop
   std::optional<internal::BlockOuterNames> names_;  // of settled_
   const Scope& parameters_;
-  const bool one_sequence_;
+  const ExporterSettings settings_;
   Graph graph_;
   std::vector<std::unordered_map<std::string, Value>> values_;  // by the depth of blocks
 };

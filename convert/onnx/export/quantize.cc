@@ -264,10 +264,8 @@ Steps StepsOf(OpContext& op, DType integers, DType dtype) {
     steps.zero_point = op.Node("Expand", {ScalarOf(op, steps.zero_point), shape});
   }
   steps.attrs.emplace_back("axis", op.Axis(op.Attr<int32_t>("axis"), op.Rank("X")));
-  const auto block = op.Attr<int64_t>("block_size");
-  if (block == 0) return steps;
-  op.RequireOpset(21, "a scale for each block");
-  steps.attrs.emplace_back("block_size", block);
+  if (const auto block = op.Attr<int64_t>("block_size"); block != 0)
+    steps.attrs.emplace_back("block_size", block);
   return steps;
 }
 
@@ -280,6 +278,12 @@ Value Broadcast(OpContext& op, const char* slot, DType dtype) {
   Ints dims(static_cast<size_t>(op.Rank("X")), 1);
   dims[static_cast<size_t>(op.Axis(op.Attr<int32_t>("axis"), op.Rank("X")))] = -1;
   return op.Reshape(value, dims);
+}
+
+// Before opset 21, no node has a scale for each block, whatever the types are.
+void RequireBlocks(OpContext& op) {
+  const bool several = IsVector(op, "Scale") || IsVector(op, "ZeroPoint");
+  if (several && op.Attr<int64_t>("block_size") != 0) op.RequireOpset(21, "a scale for each block");
 }
 
 // The integers that QuantizeLinear and DequantizeLinear have.
@@ -342,6 +346,7 @@ Value QuantizedByParts(OpContext& op) {
 }
 
 void ExportAffineQuantize(OpContext& op) {
+  RequireBlocks(op);
   Value found = DynamicQuantizeLinear(op);
   if (found.empty() && op.InType("X") == DType::kFloat64 && HasRangeOf(op, op.OutType("Out"))) {
     found = QLinearConv(op);
@@ -401,6 +406,7 @@ Value DequantizedByParts(OpContext& op) {
 }
 
 void ExportAffineDequantize(OpContext& op) {
+  RequireBlocks(op);
   const Value found = DequantizeLinear(op);
   op.Out("Out", found.empty() ? DequantizedByParts(op) : found);
 }

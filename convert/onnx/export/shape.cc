@@ -55,8 +55,7 @@ void DropUncertainLod(OpContext& op) {
 // In both systems, 0 copies a dim (or is one, if an attribute says so) and -1 is inferred.
 void ExportReshape(OpContext& op) {
   const Value dims = op.IntsFrom("ShapeTensor", "Shape", "shape");
-  if (op.Attr<bool>("allow_zero") && op.opset() < 14)
-    op.Refuse("attr allow_zero, which needs operator set 14");
+  if (op.Attr<bool>("allow_zero")) op.RequireOpset(14, "attr allow_zero");
   op.Out("Out", op.Attr<bool>("allow_zero")
                     ? op.Node("Reshape", {op.In("X"), dims}, {{"allowzero", 1}})
                     : op.Node("Reshape", {op.In("X"), dims}));

@@ -16,6 +16,8 @@ namespace {
 
 using proto::onnx::TensorProto;
 
+constexpr const char* kStoredIntegers = "integers of 4 bits";
+
 // The elements of a parameter; nullptr for any other input.
 const Tensor* ParameterIn(OpContext& op, const char* slot) {
   if (!op.Has(slot)) return nullptr;
@@ -72,6 +74,7 @@ void ExportUnpack(OpContext& op) {
   const Tensor* packed = ParameterIn(op, "X");
   if (!packed || packed->numel() == 0) return op.Out("Out", UnpackedByNodes(op, "X", bits, length));
   const Tensor numbers = UnpackRows(*packed, bits, length);
+  if (bits == 4) op.PreferOpset(21, kStoredIntegers);
   if (bits != 4 || op.opset() < 21) return op.Out("Out", op.Constant(numbers));
   Graph& graph = op.exporter().graph();
   const Value narrow = FourBits(op, op.op().Input("X")[0], numbers);
@@ -152,6 +155,7 @@ Value StepsIn(OpContext& op, const char* slot, const Value& value, bool several)
 
 Value WeightInFloat(OpContext& op, const LayerParts& p) {
   Value numbers;
+  if (p.bits == 4 && p.weight) op.PreferOpset(21, kStoredIntegers);
   const bool four = p.bits == 4 && p.weight && op.opset() >= 21 &&
                     (!op.Has("ZeroPoint") || (p.zero && HasFourBits(*p.zero)));
   if (p.bits == 8)
