@@ -306,10 +306,6 @@ const OpDesc* PlaceFor(const std::vector<const OpDesc*>& ops, const AttentionSce
   return nullptr;
 }
 
-std::string OnlyVariable(const std::vector<std::string>& args) {
-  return args.size() == 1 && !IsEmptyName(args[0]) ? args[0] : "";
-}
-
 std::tuple<float, bool, std::string> DropoutAttrs(const OpDesc& op) {
   return {op.GetAttr<float>("dropout_prob", 0.5f), op.GetAttr<bool>("is_test", false),
           op.GetAttr<std::string>("dropout_implementation", "downgrade_in_infer")};

@@ -99,8 +99,6 @@ std::vector<AttentionOps> AttentionsAround(OpDesc& softmax, const AttentionScene
 // neither works. REQUIRES: `ops` is not empty.
 const OpDesc* PlaceFor(const std::vector<const OpDesc*>& ops, const AttentionScene& scene);
 
-// The only variable of a slot; "" if it has none or several.
-std::string OnlyVariable(const std::vector<std::string>& args);
 // The attrs dropout_prob, is_test and dropout_implementation of a dropout or of its gradient.
 std::tuple<float, bool, std::string> DropoutAttrs(const OpDesc& op);
 

@@ -19,22 +19,18 @@ void BindInBlock(BlockDesc& block, const OpRegistry& ops,
   }
 }
 
-bool AnyLacksKeptInput(const ProgramDesc& program, const OpRegistry& ops) {
-  bool lacks = false;
-  program.ForEachOp([&](const OpDesc& op) {
-    const OpSpec* spec = ops.Find(op.type());
-    lacks = lacks || (spec && LacksKeptInput(*spec, op));
-  });
-  return lacks;
-}
-
 }  // namespace
 
 void BindKeptOutputs(ProgramDesc& program, const OpRegistry& ops,
                      const std::vector<std::string>& feeds) {
-  if (!AnyLacksKeptInput(program, ops)) return;
-  for (int b = 0; b < program.NumBlocks(); ++b)
-    BindInBlock(program.Block(b), ops, {feeds.begin(), feeds.end()});
+  const auto lacks = [&](const OpDesc& op) {
+    const OpSpec* spec = ops.Find(op.type());
+    return spec && LacksKeptInput(*spec, op);
+  };
+  for (int b = 0; b < program.NumBlocks(); ++b) {
+    if (AnyOp(program.Block(b), lacks))
+      BindInBlock(program.Block(b), ops, {feeds.begin(), feeds.end()});
+  }
 }
 
 }  // namespace coracle::inline internal

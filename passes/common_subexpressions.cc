@@ -64,9 +64,8 @@ class SubexpressionJoiner {
   // Whether all outputs of the op are temporaries that it computes only from its inputs and attrs.
   bool MayBeJoined(const OpDesc& op) const {
     const OpSpec* spec = context_.ops.Find(op.type());
-    if (!spec || spec->kind != OpKind::kCompute || spec->random || spec->side_effect ||
-        spec->run_time_shape || !spec->keeps_outputs.empty() || spec->FileOf(op) ||
-        op.HasSubBlock() || flow_.IsRecomputed(op))
+    if (!spec || !IsFunction(*spec) || spec->FileOf(op) || op.HasSubBlock() ||
+        flow_.IsRecomputed(op))
       return false;
     bool has_input = false, has_output = false;
     const bool other_input = op.AnyInput([&](const std::string& name) {

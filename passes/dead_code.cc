@@ -3,18 +3,6 @@
 #include <algorithm>
 
 namespace coracle::inline internal {
-namespace {
-
-// Adds all variables that the op and its sub-blocks read; a sub-block may read outer variables.
-void AddInputs(const ProgramDesc& program, const OpDesc& op,
-               std::unordered_set<std::string>& names) {
-  auto add = [&](const std::string& name) { names.insert(name); };
-  op.ForEachInput(add);
-  for (const BlockDesc* inner : program.BlocksRunBy(op))
-    inner->ForEachOp([&](const OpDesc& run) { run.ForEachInput(add); });
-}
-
-}  // namespace
 
 void EliminateDeadCode(ProgramDesc& program, const PassContext& context) {
   BlockDesc& root = program.Root();
@@ -28,7 +16,9 @@ void EliminateDeadCode(ProgramDesc& program, const PassContext& context) {
                         return needed.count(name) > 0 || context.IsVisible(root, name);
                       });
     if (!live) continue;
-    AddInputs(program, op, needed);
+    ForEachRunBy(program, op, [&](const OpDesc& run) {
+      run.ForEachInput([&](const std::string& name) { needed.insert(name); });
+    });
     kept.push_back(std::move(ops[i]));
   }
   std::reverse(kept.begin(), kept.end());

@@ -13,7 +13,7 @@ constexpr int kStart = -1;  // before the first op
 struct OpUses {
   std::vector<std::string> reads, writes;  // includes the uses in the blocks that the op runs
   bool may_move = false;
-  int behind = kStart;  // the last op that this op must follow and that does not move
+  int follows = kStart;  // the last op that this op must follow and that does not move
 };
 
 class UpdateMover {
@@ -27,7 +27,7 @@ class UpdateMover {
     if (!ChooseMoves()) return;
     std::vector<std::vector<size_t>> followers(count + 1);  // for the start, then for each op
     for (size_t i = 0; i < count; ++i) {
-      if (moves_[i]) followers[static_cast<size_t>(ops_[i].behind + 1)].push_back(i);
+      if (moves_[i]) followers[static_cast<size_t>(ops_[i].follows + 1)].push_back(i);
     }
     std::vector<std::unique_ptr<OpDesc>> ops = block_.ReleaseOps(), ordered;
     ordered.reserve(count);
@@ -42,37 +42,34 @@ class UpdateMover {
   // Finds the op that `op` must follow if all earlier ops that may move do move.
   void Visit(const OpDesc& op, int index) {
     OpUses& uses = ops_.emplace_back();
-    const auto add = [&](const OpDesc& user) {
+    ForEachRunBy(block_.program(), op, [&](const OpDesc& user) {
       user.ForEachInput([&](const std::string& name) { uses.reads.push_back(name); });
       user.ForEachOutput([&](const std::string& name) { uses.writes.push_back(name); });
-    };
-    add(op);
-    if (op.HasSubBlock())
-      for (const BlockDesc* inner : block_.program().BlocksRunBy(op)) inner->ForEachOp(add);
+    });
 
     const OpSpec* spec = context_.ops.Find(op.type());
     const bool computes = spec && spec->kind == OpKind::kCompute && !spec->side_effect;
     uses.may_move = computes && !spec->run_time_shape && !op.HasSubBlock() && IsUpdate(op);
-    uses.behind = index;
+    uses.follows = index;
     if (uses.may_move) {
-      uses.behind = barrier_;
-      for (const std::string& name : uses.reads) ComeBehind(written_, name, &uses);
+      uses.follows = barrier_;
+      for (const std::string& name : uses.reads) ComeAfter(written_, name, &uses);
       for (const std::string& name : uses.writes) {
-        ComeBehind(written_, name, &uses);
-        ComeBehind(read_, name, &uses);
+        ComeAfter(written_, name, &uses);
+        ComeAfter(read_, name, &uses);
       }
     } else if (!computes) {
       barrier_ = index;
     }
     if (!IsUpdate(op)) last_of_backward_ = index;
-    for (const std::string& name : uses.reads) Note(&read_, name, uses.behind);
-    for (const std::string& name : uses.writes) Note(&written_, name, uses.behind);
+    for (const std::string& name : uses.reads) Note(&read_, name, uses.follows);
+    for (const std::string& name : uses.writes) Note(&written_, name, uses.follows);
   }
 
   using Places = std::unordered_map<std::string, int>;
-  static void ComeBehind(const Places& places, const std::string& name, OpUses* uses) {
+  static void ComeAfter(const Places& places, const std::string& name, OpUses* uses) {
     if (auto it = places.find(name); it != places.end())
-      uses->behind = std::max(uses->behind, it->second);
+      uses->follows = std::max(uses->follows, it->second);
   }
   static void Note(Places* places, const std::string& name, int place) {
     int& last = places->try_emplace(name, place).first->second;
@@ -80,7 +77,7 @@ class UpdateMover {
   }
 
   // Chooses the updates that move forward from the end of the step, and the ops that must move with
-  // them. OpUses::behind assumes that all ops that may move do move. That holds here: if an update
+  // them. OpUses::follows assumes that all ops that may move do move. That holds here: if an update
   // moves, every earlier op that it needs and that may move moves, too.
   bool ChooseMoves() {
     moves_.assign(ops_.size(), false);
@@ -92,7 +89,7 @@ class UpdateMover {
       const auto is_in = [](const std::unordered_set<std::string>& names) {
         return [&names](const std::string& name) { return names.count(name) > 0; };
       };
-      const bool wanted = uses.behind < last_of_backward_ && ChangesState(uses);
+      const bool wanted = uses.follows < last_of_backward_ && ChangesState(uses);
       if (!wanted && std::none_of(uses.writes.begin(), uses.writes.end(), is_in(reads)) &&
           std::none_of(uses.writes.begin(), uses.writes.end(), is_in(writes)) &&
           std::none_of(uses.reads.begin(), uses.reads.end(), is_in(writes)))
@@ -132,9 +129,7 @@ class UpdateMover {
 }  // namespace
 
 void UpdateEarly(ProgramDesc& program, const PassContext& context) {
-  bool any = false;
-  program.Root().ForEachOp([&](const OpDesc& op) { any |= IsUpdate(op); });
-  if (any) UpdateMover(program, context).Run();
+  if (AnyOp(program.Root(), IsUpdate)) UpdateMover(program, context).Run();
 }
 
 }  // namespace coracle::inline internal

@@ -43,16 +43,12 @@ void RemoveUnread(BlockDesc& expansion, const OpDesc& given, const OpRegistry& o
   }
 }
 
-bool HasExpandingOp(const BlockDesc& block, const OpRegistry& ops) {
-  for (size_t i = 0; i < block.NumOps(); ++i) {
-    const OpSpec* spec = ops.Find(block.op(i).type());
-    if (spec && spec->Expands()) return true;
-  }
-  return false;
-}
-
 bool ExpandBlock(BlockDesc& block, const OpRegistry& ops, bool trains) {
-  if (!HasExpandingOp(block, ops)) return false;
+  const auto expands = [&](const OpDesc& op) {
+    const OpSpec* spec = ops.Find(op.type());
+    return spec && spec->Expands();
+  };
+  if (!AnyOp(block, expands)) return false;
   std::map<size_t, ProgramDesc> expansions = ExpansionsOf(block, ops);
   std::vector<std::unique_ptr<OpDesc>> old = block.ReleaseOps(), made;
   for (size_t i = 0; i < old.size(); ++i) {

@@ -216,17 +216,15 @@ class ActivationFinder {
 
  private:
   bool IsReal(const std::string& name) const {
-    const VarDesc* var = block_.FindVarRecursive(name);
-    return var && var->type() == VarType::kLoDTensor &&
-           (var->dtype() == DType::kFloat32 || var->dtype() == DType::kFloat64);
+    const std::optional<DType> dtype = DTypeOfTensor(block_, name);
+    return dtype == DType::kFloat32 || dtype == DType::kFloat64;
   }
 
   // The step that only multiplies and alone reads `y`.
   std::optional<AffineStep> FactorAfter(const std::string& y) const {
-    if (!flow_.IsTemporary(y) || !matcher_.HasOneReader(y)) return std::nullopt;
-    const OpDesc& next = *std::as_const(block_).Uses(y).readers[0];
-    std::optional<AffineStep> step = gates_.ScalarStep(next, y);
-    return step && !step->HasShift() && !flow_.IsRecomputed(next) ? step : std::nullopt;
+    const OpDesc* next = flow_.ReaderOf(y);
+    std::optional<AffineStep> step = next ? gates_.ScalarStep(*next, y) : std::nullopt;
+    return step && !step->HasShift() ? step : std::nullopt;
   }
 
   bool Try(const OpDesc& product, const std::string& left, const std::string& right) {

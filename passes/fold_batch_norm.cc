@@ -237,9 +237,7 @@ class BatchNormFolder {
   }
 
   std::string Add(const std::string& of, Tensor value) {
-    std::string name = context_.AddFrozen(program_, of + "@FOLDED", std::move(value));
-    context_.NoteMade(name, of);
-    return name;
+    return context_.AddFrozenForm(program_, of, "@FOLDED", std::move(value));
   }
 
   template <class T>
@@ -266,9 +264,7 @@ class BatchNormFolder {
       static_cast<uint8_t*>(zeros.raw())[c] = static_cast<uint8_t>(w.form.zero_points[of]);
     }
     OpDesc dequantize(*w.dequantize);
-    const std::string weight = program_.FreeName(m["w"] + "@FOLDED");
-    program_.Root().Var(weight).SetMeta(program_.Root().FindVar(m["w"])->meta());
-    context_.NoteMade(weight, m["w"]);
+    const std::string weight = context_.AddForm(program_, m["w"], "@FOLDED", DType::kFloat32);
     dequantize.SetInput("Scale", {Add(w.form.scale, std::move(scales))});
     dequantize.RemoveInput("ZeroPoint");
     if (!w.form.zero_points.empty())

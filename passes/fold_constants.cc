@@ -56,8 +56,7 @@ class ConstantFolder {
  private:
   bool MayFold(const OpDesc& op) const {
     const OpSpec* spec = context_.ops.Find(op.type());
-    if (!spec || spec->kind != OpKind::kCompute || spec->random || spec->side_effect ||
-        spec->run_time_shape || !spec->keeps_outputs.empty() || spec->FileOf(op) ||
+    if (!spec || !IsFunction(*spec) || spec->FileOf(op) ||
         (spec->makes_lod && spec->lod_axis.empty()) || op.HasSubBlock() || flow_.IsRecomputed(op))
       return false;
     if (op.AnyInput([&](const std::string& name) {
@@ -91,14 +90,7 @@ class ConstantFolder {
   // Readers were checked with the declared types, but a scope may hold other types.
   bool IsAsDeclared(const std::string& name, const Tensor& value) const {
     const VarDesc* var = block_.FindVarRecursive(name);
-    return var && var->dtype() == value.dtype() && Fits(var->shape(), value.shape());
-  }
-  static bool Fits(const Shape& declared, const Shape& shape) {
-    if (declared.rank() != shape.rank()) return false;
-    for (int i = 0; i < shape.rank(); ++i) {
-      if (!InferContext::Matches(declared[i], shape[i])) return false;
-    }
-    return true;
+    return var && var->dtype() == value.dtype() && var->shape().CompatibleWith(value.shape());
   }
 
   void Fold(const OpDesc& op) {
@@ -164,10 +156,8 @@ class ConstantFolder {
       return false;
     op.ForEachOutput([&](const std::string& name) {
       if (flow_.IsUnread(name)) return;
-      const std::string folded =
-          context_.AddFrozen(program_, name + "@FOLDED", std::move(std::get<Tensor>(env[name])));
-      context_.NoteMade(folded, name);
-      flow_.Forward(name, folded);
+      flow_.Forward(name, context_.AddFrozenForm(program_, name, "@FOLDED",
+                                                 std::move(std::get<Tensor>(env[name]))));
     });
     flow_.Remove(op);
     for (const std::string& name : InputsOf(op)) {
@@ -209,10 +199,9 @@ void FoldConstants(ProgramDesc& program, const PassContext& context) {
 }
 
 void FoldDequantized(ProgramDesc& program, const PassContext& context) {
-  bool dequantizes = false;
-  std::as_const(program).Root().ForEachOp(
-      [&](const OpDesc& op) { dequantizes = dequantizes || op.type() == "affine_dequantize"; });
-  if (context.frozen && dequantizes) ConstantFolder(program, context, true).Run();
+  const auto dequantizes = [](const OpDesc& op) { return op.type() == "affine_dequantize"; };
+  if (context.frozen && AnyOp(program.Root(), dequantizes))
+    ConstantFolder(program, context, true).Run();
 }
 
 }  // namespace coracle::inline internal

@@ -204,9 +204,8 @@ class LinearWriter {
     Tensor shift(DType::kFloat64, {static_cast<int64_t>(n)});
     for (size_t i = 0; i < n; ++i) shift.data<double>()[i] = At(all.shifts, i) / At(all.factors, i);
     const std::string name = Add(linear.x, shift.Cast(linear.w->dtype()));
-    const std::string out = program_.FreeName(linear.x + "@SHIFTED");
-    block_.Var(out).SetMeta(block_.FindVarRecursive(linear.x)->meta());
-    context_.NoteMade(out, linear.x);
+    const std::string out =
+        context_.AddForm(program_, linear.x, "@SHIFTED", block_.FindVarRecursive(linear.x)->meta());
     const int32_t axis = n == 1 ? -1 : linear.channel_axis;
     return OpDesc("elementwise_add", {{"X", {all.x}}, {"Y", {name}}}, {{"Out", {out}}},
                   {{"axis", axis}});
@@ -247,9 +246,7 @@ class LinearWriter {
 
  private:
   std::string Add(const std::string& of, Tensor value) {
-    std::string name = context_.AddFrozen(program_, of + "@FOLDED", std::move(value));
-    context_.NoteMade(name, of);
-    return name;
+    return context_.AddFrozenForm(program_, of, "@FOLDED", std::move(value));
   }
 
   ProgramDesc& program_;
@@ -282,9 +279,8 @@ class ScaleFolder {
  private:
   // Whether one op alone reads the variable and nothing else sees it.
   const OpDesc* OnlyReader(const std::string& var) const {
-    if (!flow_.IsTemporary(var) || !matcher_.HasOneReader(var)) return nullptr;
-    const OpDesc* op = std::as_const(block_).Uses(var).readers[0];
-    return flow_.IsRecomputed(*op) || used_.count(op) ? nullptr : op;
+    const OpDesc* op = flow_.ReaderOf(var);
+    return op && used_.count(op) == 0 ? op : nullptr;
   }
 
   // A constant may be the X of a step, whose LoD is that of X.

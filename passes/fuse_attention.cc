@@ -141,9 +141,7 @@ class AttentionFuser {
       softmaxes[place->second].push_back(&op);
     });
     if (softmaxes.empty()) return;
-    block_.ForEachOp([&](const OpDesc& op) {
-      if (const OpSpec* spec = context_.ops.Find(op.type())) types_.Infer(*spec, op);
-    });
+    InferAll(block_, context_.ops, types_);
     Rewrites rewrites(block_);
     for (const std::vector<OpDesc*>& copies : softmaxes) {
       for (const Fusing& fusing : ChooseAll(copies)) Replace(fusing, rewrites);

@@ -98,11 +98,11 @@ class BatchNormFuser {
  private:
   template <class Make>
   void Fuse(const std::vector<Pattern>& patterns, Make&& make) {
-    const Matcher matcher(block_, context_);
+    matcher_.emplace(block_, context_);
     Rewrites rewrites(block_);
     std::unordered_set<const OpDesc*> taken;  // if two batch_norms are added, one takes the sum
     for (const Pattern& pattern : patterns) {
-      for (const Match& match : matcher.FindAll(pattern)) {
+      for (const Match& match : matcher_->FindAll(pattern)) {
         const bool sum = &pattern != &patterns[0];
         if (taken.count(&match.op("act")) || !HasKernelType(match) ||
             HasFixedStatistics(match.op("norm")) || (sum && AxisOf(match) != -1))
@@ -159,15 +159,15 @@ class BatchNormFuser {
   // that it read and wrote.
   const OpDesc* ForwardNorm(const Match& m) const {
     const OpDesc &act_grad = m.op("act"), &norm_grad = m.op("norm");
-    const OpDesc* act = WriterOf(m["y"], act_grad);
+    const OpDesc* act = matcher_->WriterBefore(m["y"], act_grad);
     if (!act || act->type() != "relu") return nullptr;
-    const OpDesc* norm = WriterOf(act->Input("X")[0], *act);
+    const OpDesc* norm = matcher_->WriterBefore(act->Input("X")[0], *act);
     if (!norm || norm->type() != "batch_norm" || HasFixedStatistics(*norm)) return nullptr;
     for (const char* slot : {"X", "Scale"})
       if (norm->Input(slot) != norm_grad.Input(slot)) return nullptr;
     for (const char* slot : {"SavedMean", "SavedVariance"}) {
       if (norm->Output(slot) != norm_grad.Input(slot)) return nullptr;
-      if (WriterOf(norm_grad.Input(slot)[0], norm_grad) != norm) return nullptr;
+      if (matcher_->WriterBefore(norm_grad.Input(slot)[0], norm_grad) != norm) return nullptr;
     }
     for (const char* attr : {"epsilon", "data_layout"})
       if (!HaveSame(attr, *norm, norm_grad)) return nullptr;
@@ -184,20 +184,13 @@ class BatchNormFuser {
            });
   }
 
-  // The op that wrote the value which `reader` reads; nullptr if that is not certain.
-  const OpDesc* WriterOf(const std::string& var, const OpDesc& reader) const {
-    const auto writers = block_.Uses(var).writers;
-    if (writers.size() != 1 || context_.captured.count(var)) return nullptr;
-    return block_.IndexOf(*writers[0]) < block_.IndexOf(reader) ? writers[0] : nullptr;
-  }
-
   // A variable with the shape of z, which is all that the gradient needs. batch_norm's input has
   // that shape and is kept for the gradient of that batch_norm, so z need not be kept.
   std::string OfSameShape(const std::string& z, const OpDesc& reader) const {
-    const OpDesc* norm = WriterOf(z, reader);
+    const OpDesc* norm = matcher_->WriterBefore(z, reader);
     if (!norm || norm->type() != "batch_norm" || norm->Output("Y") != std::vector{z}) return z;
     const std::string& x = norm->Input("X")[0];
-    return WriterOf(x, *norm) ? x : z;
+    return matcher_->WriterBefore(x, *norm) ? x : z;
   }
 
   // The variables from which an image that `reader` reads got its LoD, itself first, through ops
@@ -209,7 +202,7 @@ class BatchNormFuser {
     std::string var = image;
     const OpDesc* writer = &reader;
     while (path.size() < kLongest) {
-      const OpDesc* next = WriterOf(var, *writer);
+      const OpDesc* next = matcher_->WriterBefore(var, *writer);
       // For a variable with several values, it is unknown which one this is.
       if (next || (block_.Uses(var).writers.empty() && !context_.captured.count(var)))
         path.push_back(var);
@@ -234,6 +227,7 @@ class BatchNormFuser {
 
   const PassContext& context_;
   BlockDesc& block_;
+  std::optional<Matcher> matcher_;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/passes/match.h>
 #include <coracle/passes/passes.h>
+#include <coracle/passes/value_flow.h>
 
 #include <algorithm>
 #include <memory>
@@ -67,10 +68,8 @@ bool IsFrozenImageBias(const Matcher& matcher, const Match& m) {
 std::string VectorOf(const Match& m, ProgramDesc& program, const PassContext& context) {
   const Tensor* bias = context.FrozenValue(m["bias"]);
   if (!bias || bias->shape().rank() == 1) return m["bias"];
-  Tensor vector = bias->Reshaped({bias->numel()}).Clone();
-  std::string name = context.AddFrozen(program, m["bias"] + "@VECTOR", std::move(vector));
-  context.NoteMade(name, m["bias"]);
-  return name;
+  return context.AddFrozenForm(program, m["bias"], "@VECTOR",
+                               bias->Reshaped({bias->numel()}).Clone());
 }
 
 // Like IsChannelBias: whether the bias was added along the channels, in the layout of the fused op.
@@ -107,13 +106,11 @@ bool IsGradientOfConv(const OpDesc& op) {
 // op instead.
 std::pair<const OpDesc*, const OpDesc*> CastBefore(BlockDesc& block, const OpDesc& add_grad,
                                                    const PassContext& context) {
-  const auto only = [](const std::vector<std::string>& names) {
-    return names.size() == 1 && !IsEmptyName(names[0]);
-  };
-  const auto &made = add_grad.Output("Y@GRAD"), &product = add_grad.Output("X@GRAD");
-  if (!only(made) || !only(product) || context.IsVisible(block, made[0])) return {};
-  const auto casts = block.Uses(made[0]).readers, convs = block.Uses(product[0]).readers;
-  if (casts.size() != 1 || casts[0]->type() != "cast" || block.Uses(made[0]).writers.size() != 1)
+  const std::string made = OnlyVariable(add_grad.Output("Y@GRAD"));
+  const std::string product = OnlyVariable(add_grad.Output("X@GRAD"));
+  if (made.empty() || product.empty() || context.IsVisible(block, made)) return {};
+  const auto casts = block.Uses(made).readers, convs = block.Uses(product).readers;
+  if (casts.size() != 1 || casts[0]->type() != "cast" || block.Uses(made).writers.size() != 1)
     return {};
   if (convs.size() != 1 || !IsGradientOfConv(*convs[0])) return {};
   const std::string& cast = casts[0]->Output("Out")[0];
@@ -129,7 +126,7 @@ std::pair<const OpDesc*, const OpDesc*> CastBefore(BlockDesc& block, const OpDes
   return {convs[0], casts[0]};
 }
 
-void MoveCastsBehind(BlockDesc& block, const PassContext& context) {
+void MoveCastsBack(BlockDesc& block, const PassContext& context) {
   std::unordered_map<const OpDesc*, const OpDesc*> moved;  // casts, by the op that they will follow
   std::unordered_set<const OpDesc*> casts;
   block.ForEachOp([&](const OpDesc& op) {
@@ -146,9 +143,9 @@ void MoveCastsBehind(BlockDesc& block, const PassContext& context) {
       waiting.emplace(key, std::move(op));
       continue;
     }
-    const auto behind = moved.find(op.get());
+    const auto cast = moved.find(op.get());
     ordered.push_back(std::move(op));
-    if (behind != moved.end()) ordered.push_back(std::move(waiting.at(behind->second)));
+    if (cast != moved.end()) ordered.push_back(std::move(waiting.at(cast->second)));
   }
   block.SetOps(std::move(ordered));
 }
@@ -156,7 +153,7 @@ void MoveCastsBehind(BlockDesc& block, const PassContext& context) {
 }  // namespace
 
 void FuseConvBias(ProgramDesc& program, const PassContext& context) {
-  MoveCastsBehind(program.Root(), context);
+  MoveCastsBack(program.Root(), context);
   const Matcher matcher(program.Root(), context);
   Rewrites rewrites(program.Root());
   for (const Match& forward : matcher.FindAll(Forward())) {

@@ -77,10 +77,8 @@ class EpilogueFuser {
   // For bfloat16, the sums are rounded only once, at the end, which is more exact. For float16, the
   // single ops may overflow and the result must stay the same, so float16 is excluded.
   bool IsReal(const std::string& name) const {
-    const VarDesc* var = block_.FindVarRecursive(name);
-    return var && var->type() == VarType::kLoDTensor &&
-           (var->dtype() == DType::kFloat32 || var->dtype() == DType::kFloat64 ||
-            var->dtype() == DType::kBFloat16);
+    const std::optional<DType> dtype = DTypeOfTensor(block_, name);
+    return dtype == DType::kFloat32 || dtype == DType::kFloat64 || dtype == DType::kBFloat16;
   }
 
   // Whether the shapes are equal as far as they are known. (If they differ in a run because one

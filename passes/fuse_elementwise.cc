@@ -5,6 +5,7 @@
 #include <coracle/framework/op/check/flow_types.h>
 #include <coracle/passes/op_group.h>
 #include <coracle/passes/passes.h>
+#include <coracle/passes/value_flow.h>
 
 #include <algorithm>
 #include <unordered_map>
@@ -80,7 +81,10 @@ class GroupFinder {
   void Visit(const OpDesc& op, size_t position) {
     const OpSpec* spec = context_.ops.Find(op.type());
     Names reads, writes;
-    ListUses(op, &reads, &writes);
+    ForEachRunBy(root_.program(), op, [&](const OpDesc& user) {
+      user.ForEachInput([&](const std::string& name) { reads.push_back(name); });
+      user.ForEachOutput([&](const std::string& name) { writes.push_back(name); });
+    });
     for (const std::string& name : writes) {
       CloseAll(readers_[name]);
       CloseAll(writers_[name]);
@@ -116,21 +120,9 @@ class GroupFinder {
     }
   }
 
-  // Also lists the variables that the op's blocks use.
-  void ListUses(const OpDesc& op, Names* reads, Names* writes) const {
-    const auto add = [&](const OpDesc& user) {
-      user.ForEachInput([&](const std::string& name) { reads->push_back(name); });
-      user.ForEachOutput([&](const std::string& name) { writes->push_back(name); });
-    };
-    add(op);
-    if (!op.HasSubBlock()) return;
-    for (const BlockDesc* inner : root_.program().BlocksRunBy(op)) inner->ForEachOp(add);
-  }
-
   bool CanBeFused(const OpSpec& spec, const OpDesc& op) const {
-    if (!spec.elementwise || spec.kind != OpKind::kCompute || spec.random || spec.side_effect ||
-        spec.run_time_shape || spec.makes_lod || !spec.lod_axis.empty() ||
-        !spec.keeps_outputs.empty() || spec.NumItems(op) != 1)
+    if (!spec.elementwise || !IsFunction(spec) || spec.makes_lod || !spec.lod_axis.empty() ||
+        spec.NumItems(op) != 1)
       return false;
     // Its tables are no operands that could be cut into pieces.
     if (!spec.rows.tables.empty()) return false;

@@ -157,9 +157,7 @@ class FcFuser {
   bool Accepts(const OpDesc& made) {
     if (!types_) {
       types_.emplace(block_);
-      block_.ForEachOp([&](const OpDesc& op) {
-        if (const OpSpec* spec = ops_.Find(op.type())) types_->Infer(*spec, op);
-      });
+      InferAll(block_, ops_, *types_);
     }
     return types_->Infer(ops_.Get(made.type()), made);
   }

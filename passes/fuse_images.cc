@@ -6,6 +6,7 @@
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/passes/op_group.h>
 #include <coracle/passes/passes.h>
+#include <coracle/passes/value_flow.h>
 
 #include <algorithm>
 #include <unordered_set>
@@ -41,9 +42,8 @@ class ImageGroups {
 
  private:
   bool CanJoin(const OpSpec& spec, const OpDesc& op) const {
-    if (spec.kind != OpKind::kCompute || spec.random || spec.side_effect || spec.run_time_shape ||
-        spec.makes_lod || !spec.lod_axis.empty() || !spec.keeps_outputs.empty() ||
-        spec.NumItems(op) != 1 || op.FindAttr(kRecomputedFromAttr))
+    if (!IsFunction(spec) || spec.makes_lod || !spec.lod_axis.empty() || spec.NumItems(op) != 1 ||
+        op.FindAttr(kRecomputedFromAttr))
       return false;
     if (!spec.each_image && !spec.elementwise) return false;
     bool suits = !op.FirstOutput().empty(), reads_image = false;
@@ -98,7 +98,7 @@ class ImageGroups {
     size_t begin = 0;
     for (size_t k = 0; k < run.size(); ++k) {
       const bool needed = root_.op(run[k]).AnyOutput([&](const std::string& name) {
-        return context_.IsVisible(root_, name) || IsReadBeside(ops, name);
+        return context_.IsVisible(root_, name) || IsReadOutside(ops, name);
       });
       if (!needed && k + 1 < run.size()) continue;
       const auto at = static_cast<ptrdiff_t>(begin), end = static_cast<ptrdiff_t>(k + 1);
@@ -106,7 +106,7 @@ class ImageGroups {
       begin = k + 1;
     }
   }
-  bool IsReadBeside(const std::unordered_set<const OpDesc*>& run, const std::string& name) const {
+  bool IsReadOutside(const std::unordered_set<const OpDesc*>& run, const std::string& name) const {
     const auto readers = root_.Uses(name).readers;
     return std::any_of(readers.begin(), readers.end(),
                        [&](const OpDesc* reader) { return run.count(reader) == 0; });

@@ -16,6 +16,7 @@
 #include <coracle/passes/match.h>
 #include <coracle/passes/passes.h>
 #include <coracle/passes/remarks.h>
+#include <coracle/passes/value_flow.h>
 
 #include <algorithm>
 #include <string>
@@ -26,11 +27,6 @@ namespace coracle::inline internal {
 namespace {
 
 constexpr const char* kFused = "fused_residual_layer_norm";
-
-// The only variable in a slot; "" if it has none or several.
-std::string Only(const std::vector<std::string>& args) {
-  return args.size() == 1 && !IsEmptyName(args[0]) ? args[0] : "";
-}
 
 using Ops = std::vector<const OpDesc*>;
 
@@ -48,7 +44,7 @@ template <class Set>
 void CopySlots(const SlotList& slots, std::initializer_list<const char*> names, Set&& set) {
   for (const char* name : names) {
     for (const Slot& slot : slots) {
-      if (slot.name == name && !Only(slot.args).empty()) set(name, slot.args);
+      if (slot.name == name && !OnlyVariable(slot.args).empty()) set(name, slot.args);
     }
   }
 }
@@ -65,7 +61,7 @@ bool AreAlike(const Ops& ops) {
 
 // 16-bit floats are excluded, because single ops round the values between them.
 bool HasKernelType(const OpDesc& fused, const FlowTypes& types) {
-  const VarMeta* x = types.Find(Only(fused.Input("X")));
+  const VarMeta* x = types.Find(OnlyVariable(fused.Input("X")));
   return x && x->type == VarType::kLoDTensor &&
          (x->dtype == DType::kFloat32 || x->dtype == DType::kFloat64);
 }
@@ -74,17 +70,9 @@ bool HasKernelType(const OpDesc& fused, const FlowTypes& types) {
 struct NormScene {
   NormScene(ProgramDesc& program, const PassContext& pass_context)
       : context(pass_context), block(program.Root()), matcher(block, context), types(block) {
-    block.ForEachOp([&](const OpDesc& op) {
-      if (const OpSpec* spec = context.ops.Find(op.type())) types.Infer(*spec, op);
-    });
+    InferAll(block, context.ops, types);
   }
 
-  // The op that wrote the variable's only value, before `reader`.
-  const OpDesc* WriterOf(const std::string& var, const OpDesc& reader) const {
-    if (var.empty() || !matcher.IsWrittenOnce(var) || context.captured.count(var)) return nullptr;
-    const OpDesc* writer = block.Uses(var).writers[0];
-    return block.IndexOf(*writer) < block.IndexOf(reader) ? writer : nullptr;
-  }
   bool IsPrivate(const std::string& var) const {
     return !context.IsVisible(block, var) && matcher.IsWrittenOnce(var) &&
            matcher.HasOneReader(var);
@@ -135,13 +123,13 @@ class Replacer {
 
 // The dropout whose result is only read as this term of the sum; nullptr if there is none.
 const OpDesc* DropoutOf(const OpDesc& add, const char* slot, const NormScene& scene) {
-  const std::string term = Only(add.Input(slot));
-  const OpDesc* dropout = scene.WriterOf(term, add);
+  const std::string term = OnlyVariable(add.Input(slot));
+  const OpDesc* dropout = scene.matcher.WriterBefore(term, add);
   if (!dropout || dropout->type() != "dropout" || !scene.IsPrivate(term) ||
       dropout->HasInput("Seed") || dropout->GetAttr<bool>("is_test", false))
     return nullptr;
   if (!dropout->HasOutput("Mask")) return dropout;
-  return scene.HasBytes(Only(dropout->Output("Mask"))) ? dropout : nullptr;
+  return scene.HasBytes(OnlyVariable(dropout->Output("Mask"))) ? dropout : nullptr;
 }
 
 OpDesc FusedForward(const OpDesc& norm, const OpDesc& add, const OpDesc* dropout,
@@ -152,7 +140,7 @@ OpDesc FusedForward(const OpDesc& norm, const OpDesc& add, const OpDesc* dropout
   CopySlots(norm.inputs(), {"Scale", "Bias"},
             [&](const char* slot, const auto& args) { fused.SetInput(slot, args); });
   fused.SetOutput("Out", norm.Output("Y"));
-  const std::string sum = Only(add.Output("Out"));
+  const std::string sum = OnlyVariable(add.Output("Out"));
   if (scene.context.IsVisible(scene.block, sum) || scene.block.Uses(sum).readers.size() > 1)
     fused.SetOutput("Sum", {sum});
   CopySlots(norm.outputs(), {"Mean", "Variance"},
@@ -161,7 +149,7 @@ OpDesc FusedForward(const OpDesc& norm, const OpDesc& add, const OpDesc* dropout
     SetDropout(*dropout, dropped, fused);
     fused.SetAttr("fix_seed", dropout->GetAttr<bool>("fix_seed", false));
     fused.SetAttr("seed", dropout->GetAttr<int32_t>("seed", 0));
-    fused.SetAttr("random_name", scene.matcher.Original(Only(dropout->Output("Out"))));
+    fused.SetAttr("random_name", scene.matcher.Original(OnlyVariable(dropout->Output("Out"))));
     if (dropout->HasOutput("Mask")) fused.SetOutput("Mask", dropout->Output("Mask"));
   }
   CopyRemarks(norm, fused);
@@ -176,9 +164,10 @@ OpDesc FusedForward(const OpDesc& norm, const OpDesc& add, const OpDesc* dropout
 }
 
 void FuseForward(const OpDesc& norm, const NormScene& scene, Replacer& replacer) {
-  const std::string sum = Only(norm.Input("X"));
-  const OpDesc* add = scene.WriterOf(sum, norm);
-  if (!add || !IsPlainSum(*add, "elementwise_add") || Only(norm.Output("Y")).empty()) return;
+  const std::string sum = OnlyVariable(norm.Input("X"));
+  const OpDesc* add = scene.matcher.WriterBefore(sum, norm);
+  if (!add || !IsPlainSum(*add, "elementwise_add") || OnlyVariable(norm.Output("Y")).empty())
+    return;
   for (const char* slot : {"X", "Y"}) {
     const OpDesc* dropout = DropoutOf(*add, slot, scene);
     if (dropout &&
@@ -194,7 +183,8 @@ std::string OtherTerm(const OpDesc& sum, const std::string& grad, const NormScen
   const std::vector<std::string>& args = sum.Input("X");
   if (args.size() != 2) return "";
   const std::string& other = args[args[0] == grad ? 1 : 0];
-  const OpDesc* writer = IsEmptyName(other) || other == grad ? nullptr : scene.WriterOf(other, sum);
+  const OpDesc* writer =
+      IsEmptyName(other) || other == grad ? nullptr : scene.matcher.WriterBefore(other, sum);
   if (!writer || writer->HasSubBlock()) return "";
   const VarMeta *a = scene.types.Find(grad), *b = scene.types.Find(other);
   const bool dense = a && b && b->type == VarType::kLoDTensor && a->dtype == b->dtype;
@@ -202,12 +192,13 @@ std::string OtherTerm(const OpDesc& sum, const std::string& grad, const NormScen
 }
 
 const OpDesc* DropoutGradOf(const OpDesc& add, const std::string& slot, const NormScene& scene) {
-  const std::string grad = Only(add.Output(slot + "@GRAD"));
+  const std::string grad = OnlyVariable(add.Output(slot + "@GRAD"));
   const OpDesc* dropout = scene.ReaderOf(grad, add);
   if (!dropout || dropout->type() != "dropout_grad" || dropout->GetAttr<bool>("is_test", false) ||
-      Only(dropout->Input("Out@GRAD")) != grad || Only(dropout->Output("X@GRAD")).empty())
+      OnlyVariable(dropout->Input("Out@GRAD")) != grad ||
+      OnlyVariable(dropout->Output("X@GRAD")).empty())
     return nullptr;
-  return scene.HasBytes(Only(dropout->Input("Mask"))) ? dropout : nullptr;
+  return scene.HasBytes(OnlyVariable(dropout->Input("Mask"))) ? dropout : nullptr;
 }
 
 OpDesc FusedBackward(const OpDesc& norm, const OpDesc& add, const std::string& other,
@@ -216,7 +207,8 @@ OpDesc FusedBackward(const OpDesc& norm, const OpDesc& add, const std::string& o
   const std::pair<const char*, const char*> terms[] = {{"X", "A"}, {"Y", "B"}};
   for (const auto& [slot, term] : terms) {
     // The mask gives the shape of the dropped term.
-    if (dropped != slot && !Only(add.Input(slot)).empty()) fused.SetInput(term, add.Input(slot));
+    if (dropped != slot && !OnlyVariable(add.Input(slot)).empty())
+      fused.SetInput(term, add.Input(slot));
   }
   CopySlots(norm.inputs(), {"Scale", "Bias", "Mean", "Variance"},
             [&](const char* slot, const auto& args) { fused.SetInput(slot, args); });
@@ -226,7 +218,7 @@ OpDesc FusedBackward(const OpDesc& norm, const OpDesc& add, const std::string& o
   for (const auto& [slot, term] : terms) {
     const std::string name = std::string(slot) + "@GRAD";
     const bool masked = dropped == slot;
-    if (!masked && Only(add.Output(name)).empty()) continue;
+    if (!masked && OnlyVariable(add.Output(name)).empty()) continue;
     fused.SetOutput(std::string(term) + "@GRAD",
                     masked ? dropout->Output("X@GRAD") : add.Output(name));
     if (masked) SetDropout(*dropout, term, fused);
@@ -238,18 +230,19 @@ OpDesc FusedBackward(const OpDesc& norm, const OpDesc& add, const std::string& o
 }
 
 void FuseBackward(const OpDesc& norm, const NormScene& scene, Replacer& replacer) {
-  if (Only(norm.Input("Mean")).empty() || Only(norm.Input("Variance")).empty()) return;
+  if (OnlyVariable(norm.Input("Mean")).empty() || OnlyVariable(norm.Input("Variance")).empty())
+    return;
   Ops ops = {&norm};
-  std::string grad = Only(norm.Output("X@GRAD")), other;
+  std::string grad = OnlyVariable(norm.Output("X@GRAD")), other;
   const OpDesc* reader = scene.ReaderOf(grad, norm);
   if (reader && reader->type() == "sum") {
     other = OtherTerm(*reader, grad, scene);
-    grad = Only(reader->Output("Out"));
+    grad = OnlyVariable(reader->Output("Out"));
     ops.push_back(reader);
     reader = other.empty() ? nullptr : scene.ReaderOf(grad, *reader);
   }
   if (!reader || !IsPlainSum(*reader, "elementwise_add_grad") ||
-      Only(reader->Input("Out@GRAD")) != grad)
+      OnlyVariable(reader->Input("Out@GRAD")) != grad)
     return;
   const OpDesc& add = *reader;
   ops.push_back(&add);

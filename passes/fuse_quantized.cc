@@ -121,11 +121,10 @@ ScopedQuantizationNotes* ScopedQuantizationNotes::Current() { return current_not
 
 void FuseQuantized(ProgramDesc& program, const PassContext& context) {
   if (!context.frozen) return;
-  bool quantized = false;
-  std::as_const(program).Root().ForEachOp([&](const OpDesc& op) {
-    quantized = quantized || IsQuantization(op) || !WhyNotUnified(op, context).empty();
-  });
-  if (!quantized) return;
+  const auto quantizes = [&](const OpDesc& op) {
+    return IsQuantization(op) || !WhyNotUnified(op, context).empty();
+  };
+  if (!AnyOp(program.Root(), quantizes)) return;
   Reasons reasons;
   if (IntegerProductsPay()) {
     ApplyRules(program, context, reasons);

@@ -19,9 +19,6 @@ namespace coracle::inline internal {
 // Whether the op is a convolution or matrix product that may compute in integers.
 bool IsQuantizableProduct(const OpDesc& op);
 
-// Infers the types of the block's variables, in the order of its ops.
-void InferAll(const BlockDesc& block, const OpRegistry& ops, FlowTypes& types);
-
 // The block in which rules fuse ops, and what they know about it.
 class QuantizedScene {
  public:
@@ -71,6 +68,18 @@ class QuantizedScene {
   Rewrites rewrites_;
   std::unordered_set<const OpDesc*> done_;
 };
+
+// A product of matrices: an fc, mul, matmul or matmul_v2.
+struct MatrixProduct {
+  std::string x, y;
+  bool trans_x = false, trans_y = false;
+  float alpha = 1;
+  int rows = 0;  // the number of leading dims of X that are rows; 0 or -1: all but the last
+};
+// nullopt for attrs that quantised products do not have.
+std::optional<MatrixProduct> MatrixProductOf(const QuantizedScene& scene, const OpDesc& op);
+// The attrs that a quantised product has for the activation of an fc; none without one.
+AttrList FcActivation(const QuantizedScene& scene, const OpDesc& fc);
 
 // What follows an op that computes in integers: ops that only read the result so far, one after the
 // other, and that the op can do itself.

@@ -67,9 +67,7 @@ class FunctionFinder {
     if (writers.size() != 1 || !scene_.flow().IsConstantInARun(var)) return nullptr;
     const OpDesc& op = *writers[0];
     const OpSpec* spec = scene_.context().ops.Find(op.type());
-    const bool suits = spec && spec->elementwise && spec->kind == OpKind::kCompute &&
-                       !spec->random && !spec->side_effect && !spec->run_time_shape &&
-                       spec->keeps_outputs.empty() && !op.HasSubBlock() &&
+    const bool suits = spec && spec->elementwise && IsFunction(*spec) && !op.HasSubBlock() &&
                        !scene_.flow().IsRecomputed(op) && scene_.flow().IsOnlyOutput(op, var);
     return suits ? &op : nullptr;
   }

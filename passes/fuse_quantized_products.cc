@@ -93,47 +93,14 @@ bool FitsResidual(const QuantizedScene& scene, const QuantizedEpilogue& epilogue
 
 // --- products of matrices ---
 
-// A product as quantized_matmul has it.
-struct Product {
-  std::string x, y;
-  bool trans_x = false, trans_y = false;
-  float alpha = 1;
-  int rows = 0;  // the number of leading dims of X that are rows; 0: all but the last
-};
-
-std::optional<Product> ProductOf(const QuantizedScene& scene, const OpDesc& op) {
-  const OpSpec& spec = scene.SpecOf(op);
-  const bool fc = op.type() == "fc";
-  const char *x = fc ? "Input" : "X", *y = fc ? "W" : "Y";
-  if (op.Input(x).size() != 1 || op.Input(y).size() != 1 || op.Output("Out").size() != 1)
-    return std::nullopt;
-  Product p = {op.Input(x)[0], op.Input(y)[0]};
-  if (fc) {
-    if (spec.AttrOf<bool>(op, "padding_weights")) return std::nullopt;
-    p.rows = std::max(0, spec.AttrOf<int32_t>(op, "in_num_col_dims"));
-  } else if (op.type() == "mul") {
-    if (spec.AttrOf<int32_t>(op, "y_num_col_dims") != 1) return std::nullopt;
-    p.rows = spec.AttrOf<int32_t>(op, "x_num_col_dims");
-  } else if (op.type() == "matmul_v2") {
-    p.trans_x = spec.AttrOf<bool>(op, "trans_x");
-    p.trans_y = spec.AttrOf<bool>(op, "trans_y");
-  } else {
-    if (spec.AttrOf<int32_t>(op, "head_number") != 1) return std::nullopt;
-    p.trans_x = spec.AttrOf<bool>(op, "transpose_X");
-    p.trans_y = spec.AttrOf<bool>(op, "transpose_Y");
-    p.alpha = spec.AttrOf<float>(op, "alpha");
-  }
-  return p;
-}
-
-const QuantizedValue* OperandY(const QuantizedScene& scene, const Product& p) {
+const QuantizedValue* OperandY(const QuantizedScene& scene, const MatrixProduct& p) {
   const QuantizedValue* y = scene.Integers(p.y);
   return y ? y : scene.IntegersOfAnyScale(p.y);
 }
 
 bool IsScale(float x) { return std::isnormal(x) && IsUsualScale(x); }
 
-std::string CheckProduct(const QuantizedScene& scene, const OpDesc& op, const Product& p) {
+std::string CheckProduct(const QuantizedScene& scene, const OpDesc& op, const MatrixProduct& p) {
   if (scene.flow().IsRecomputed(op)) return "it is computed again for a gradient";
   if (!scene.flow().IsOnlyOutput(op, op.Output("Out")[0]))
     return "its sums before the activation are read";
@@ -158,19 +125,9 @@ std::string CheckProduct(const QuantizedScene& scene, const OpDesc& op, const Pr
 }
 
 // The number of columns, if it is known.
-int64_t ColumnsOf(const QuantizedScene& scene, const Product& p) {
+int64_t ColumnsOf(const QuantizedScene& scene, const MatrixProduct& p) {
   const Shape& y = scene.Meta(p.y)->shape;
   return y[y.rank() - (p.trans_y ? 2 : 1)];
-}
-
-// The bias and the activation that an fc already has.
-void AddFcParts(const QuantizedScene& scene, const OpDesc& op, QuantizedEpilogue& epilogue) {
-  if (op.HasInput("Bias")) epilogue.bias = op.Input("Bias")[0];
-  const auto type = scene.SpecOf(op).AttrOf<std::string>(op, "activation_type");
-  if (type.empty()) return;
-  epilogue.activation = {{"fuse_activation", type}};
-  if (type == "relu6") epilogue.activation.push_back({"fuse_alpha", 6.0f});
-  if (type == "swish") epilogue.activation.push_back({"fuse_alpha", 1.0f});
 }
 
 // The bias as a vector, if it is a constant with other dims of 1.
@@ -181,10 +138,10 @@ std::string VectorOf(QuantizedScene& scene, const std::string& bias) {
 }
 
 // X as a tensor whose last dim has the columns of all dims that are no rows.
-std::string Flattened(QuantizedScene& scene, const Product& p, const std::string& integers,
+std::string Flattened(QuantizedScene& scene, const MatrixProduct& p, const std::string& integers,
                       DType dtype, std::vector<OpDesc>& made) {
   const Shape& x = scene.Meta(p.x)->shape;
-  if (p.rows == 0 || x.rank() == p.rows + 1) return integers;
+  if (p.rows <= 0 || x.rank() == p.rows + 1) return integers;
   const Shape& y = scene.Meta(p.y)->shape;
   Shape shape;
   for (int i = 0; i < p.rows; ++i) shape.Append(x[i]);
@@ -208,6 +165,40 @@ QuantizedForm Scaled(QuantizedScene& scene, QuantizedForm form, float alpha) {
 }
 
 }  // namespace
+
+std::optional<MatrixProduct> MatrixProductOf(const QuantizedScene& scene, const OpDesc& op) {
+  const OpSpec& spec = scene.SpecOf(op);
+  const bool fc = op.type() == "fc";
+  const char *x = fc ? "Input" : "X", *y = fc ? "W" : "Y";
+  if (op.Input(x).size() != 1 || op.Input(y).size() != 1 || op.Output("Out").size() != 1)
+    return std::nullopt;
+  MatrixProduct p = {op.Input(x)[0], op.Input(y)[0]};
+  if (fc) {
+    if (spec.AttrOf<bool>(op, "padding_weights")) return std::nullopt;
+    p.rows = spec.AttrOf<int32_t>(op, "in_num_col_dims");
+  } else if (op.type() == "mul") {
+    if (spec.AttrOf<int32_t>(op, "y_num_col_dims") != 1) return std::nullopt;
+    p.rows = spec.AttrOf<int32_t>(op, "x_num_col_dims");
+  } else if (op.type() == "matmul_v2") {
+    p.trans_x = spec.AttrOf<bool>(op, "trans_x");
+    p.trans_y = spec.AttrOf<bool>(op, "trans_y");
+  } else {
+    if (spec.AttrOf<int32_t>(op, "head_number") != 1) return std::nullopt;
+    p.trans_x = spec.AttrOf<bool>(op, "transpose_X");
+    p.trans_y = spec.AttrOf<bool>(op, "transpose_Y");
+    p.alpha = spec.AttrOf<float>(op, "alpha");
+  }
+  return p;
+}
+
+AttrList FcActivation(const QuantizedScene& scene, const OpDesc& fc) {
+  const auto type = scene.SpecOf(fc).AttrOf<std::string>(fc, "activation_type");
+  if (type.empty()) return {};
+  AttrList attrs = {{"fuse_activation", type}};
+  if (type == "relu6") attrs.push_back({"fuse_alpha", 6.0f});
+  if (type == "swish") attrs.push_back({"fuse_alpha", 1.0f});
+  return attrs;
+}
 
 std::string QuantizeConvolution(QuantizedScene& scene, const OpDesc& op) {
   if (std::string reason = CheckConvolution(scene, op); !reason.empty()) return reason;
@@ -233,14 +224,17 @@ std::string QuantizeConvolution(QuantizedScene& scene, const OpDesc& op) {
 }
 
 std::string QuantizeProduct(QuantizedScene& scene, const OpDesc& op) {
-  const std::optional<Product> p = ProductOf(scene, op);
+  const std::optional<MatrixProduct> p = MatrixProductOf(scene, op);
   if (!p) return "its attrs have no integer form";
   if (std::string reason = CheckProduct(scene, op, *p); !reason.empty()) return reason;
   QuantizedEpilogue epilogue;
   epilogue.ops = {&op};
   epilogue.result = op.Output("Out")[0];
   if (!IsFloat(scene.Meta(epilogue.result))) return "its result is not of float32";
-  if (op.type() == "fc") AddFcParts(scene, op, epilogue);
+  if (op.type() == "fc") {
+    if (op.HasInput("Bias")) epilogue.bias = op.Input("Bias")[0];
+    epilogue.activation = FcActivation(scene, op);
+  }
   ExtendEpilogue(scene, {.bias_columns = ColumnsOf(scene, *p), .residual = true}, epilogue);
   const QuantizedValue& x = *scene.IntegersOfAnyScale(p->x);
   const QuantizedValue& y = *OperandY(scene, *p);

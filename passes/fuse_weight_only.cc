@@ -121,62 +121,31 @@ Tensor RowsOf(const Tensor& numbers, int along, int32_t bits) {
 
 // --- products ---
 
-// A product whose X has rows along its last dim.
-struct Layer {
-  std::string x, y;
-  bool trans_y = false;
-  float alpha = 1;
-  int rows = 0;  // the number of leading dims of X that are rows; 0: all but the last
-};
-
-std::optional<Layer> LayerOf(const QuantizedScene& scene, const OpDesc& op) {
-  const OpSpec& spec = scene.SpecOf(op);
-  const bool fc = op.type() == "fc";
-  const char *x = fc ? "Input" : "X", *y = fc ? "W" : "Y";
-  if (op.Input(x).size() != 1 || op.Input(y).size() != 1 || op.Output("Out").size() != 1)
-    return std::nullopt;
-  Layer layer = {op.Input(x)[0], op.Input(y)[0]};
-  if (fc) {
-    if (spec.AttrOf<bool>(op, "padding_weights")) return std::nullopt;
-    layer.rows = spec.AttrOf<int32_t>(op, "in_num_col_dims");
-  } else if (op.type() == "mul") {
-    if (spec.AttrOf<int32_t>(op, "y_num_col_dims") != 1) return std::nullopt;
-    layer.rows = spec.AttrOf<int32_t>(op, "x_num_col_dims");
-  } else {
-    const bool second = op.type() == "matmul_v2";
-    if (spec.AttrOf<bool>(op, second ? "trans_x" : "transpose_X")) return std::nullopt;
-    layer.trans_y = spec.AttrOf<bool>(op, second ? "trans_y" : "transpose_Y");
-    if (!second && spec.AttrOf<int32_t>(op, "head_number") != 1) return std::nullopt;
-    if (!second) layer.alpha = spec.AttrOf<float>(op, "alpha");
-  }
-  return layer;
-}
-
 // Whether scales times alpha are usual scales, and 0 only where one of them is.
 bool IsUsualFactor(const Tensor& scales, float alpha) {
   if (alpha == 1) return true;
   const Tensor wide = scales.Cast(DType::kFloat32);
   const float* s = wide.data<float>();
   return std::isfinite(alpha) && std::all_of(s, s + wide.numel(), [&](float x) {
-           const float product = x * alpha;
-           return IsUsualScale(product) && (std::isnormal(product) || x == 0 || alpha == 0);
+           const float scaled = x * alpha;
+           return IsUsualScale(scaled) && (std::isnormal(scaled) || x == 0 || alpha == 0);
          });
 }
 
-bool TakesTypes(const QuantizedScene& scene, const OpDesc& op, const Layer& layer,
+bool TakesTypes(const QuantizedScene& scene, const OpDesc& op, const MatrixProduct& product,
                 const IntegerMatrix& m) {
-  const VarMeta *x = scene.Meta(layer.x), *out = scene.Meta(op.Output("Out")[0]);
-  const VarMeta* y = scene.Meta(layer.y);
+  const VarMeta *x = scene.Meta(product.x), *out = scene.Meta(op.Output("Out")[0]);
+  const VarMeta* y = scene.Meta(product.y);
   if (!x || !y || !out || x->type != VarType::kLoDTensor || x->shape.rank() < 2 ||
       y->shape.rank() != 2)
     return false;
   if (x->dtype == DType::kFloat64 || y->dtype != x->dtype || out->dtype != x->dtype) return false;
-  const int rows = layer.rows < 0 ? layer.rows + x->shape.rank() : layer.rows;
-  if (layer.rows != 0 &&
-      (rows != x->shape.rank() - 1 || scene.flow().CertainRank(layer.x) != x->shape.rank()))
+  const int rows = product.rows < 0 ? product.rows + x->shape.rank() : product.rows;
+  if (product.rows != 0 &&
+      (rows != x->shape.rank() - 1 || scene.flow().CertainRank(product.x) != x->shape.rank()))
     return false;
-  const int along = layer.trans_y ? 1 : 0;
-  return IsUsualFactor(*m.scale, layer.alpha) && AreOfRows(m, *m.scale, along) &&
+  const int along = product.trans_y ? 1 : 0;
+  return IsUsualFactor(*m.scale, product.alpha) && AreOfRows(m, *m.scale, along) &&
          (!m.zero || AreOfRows(m, *m.zero, along));
 }
 
@@ -216,13 +185,14 @@ class WeightOnly {
 
   void Multiply(const OpDesc& op) {
     if (scene_.IsDone(op) || scene_.flow().IsRecomputed(op)) return;
-    const std::optional<Layer> layer = LayerOf(scene_, op);
-    if (!layer || !scene_.flow().IsOnlyOutput(op, op.Output("Out")[0])) return;
-    const std::optional<IntegerMatrix> m = MatrixOf(scene_, layer->y);
-    if (!m || !TakesTypes(scene_, op, *layer, *m)) return;
-    OpDesc made("quantized_linear", {{"X", {layer->x}}}, {{"Out", {op.Output("Out")[0]}}});
+    const std::optional<MatrixProduct> product = MatrixProductOf(scene_, op);
+    if (!product || product->trans_x || !scene_.flow().IsOnlyOutput(op, op.Output("Out")[0]))
+      return;
+    const std::optional<IntegerMatrix> m = MatrixOf(scene_, product->y);
+    if (!m || !TakesTypes(scene_, op, *product, *m)) return;
+    OpDesc made("quantized_linear", {{"X", {product->x}}}, {{"Out", {op.Output("Out")[0]}}});
     if (op.type() == "fc" && !AddFcParts(op, *m, made)) return;
-    const Inputs inputs = InputsOf(*m, *layer);
+    const Inputs inputs = InputsOf(*m, *product);
     made.SetInput("Weight", {inputs.weight});
     made.SetInput("Scale", {inputs.scale});
     if (!inputs.zero.empty()) made.SetInput("ZeroPoint", {inputs.zero});
@@ -244,10 +214,7 @@ class WeightOnly {
       }
       made.SetInput("Bias", {bias});
     }
-    const auto type = scene_.SpecOf(op).AttrOf<std::string>(op, "activation_type");
-    made.SetAttr("fuse_activation", type);
-    if (type == "relu6") made.SetAttr("fuse_alpha", 6.0f);
-    if (type == "swish") made.SetAttr("fuse_alpha", 1.0f);
+    for (const NamedAttr& attr : FcActivation(scene_, op)) made.SetAttr(attr.name, attr.value);
     return true;
   }
 
@@ -263,17 +230,17 @@ class WeightOnly {
   }
 
   // Layers that share a weight share its rows.
-  Inputs InputsOf(const IntegerMatrix& m, const Layer& layer) {
-    const int along = layer.trans_y ? 1 : 0;
+  Inputs InputsOf(const IntegerMatrix& m, const MatrixProduct& product) {
+    const int along = product.trans_y ? 1 : 0;
     const auto [it, added] = rows_.try_emplace(
-        fmt::format("{} {} {} {}", layer.y, along, layer.alpha, std::signbit(layer.alpha)));
+        fmt::format("{} {} {} {}", product.y, along, product.alpha, std::signbit(product.alpha)));
     if (!added) return it->second;
     Inputs& inputs = it->second;
     std::tie(inputs.weight, inputs.bits) = RowsFor(m, along);
     const Tensor scale = m.scale->Cast(DType::kFloat32);
     inputs.scale = scene_.AddConstant(
         m.scale_name, RowSteps<float>(m, scale, along, DType::kFloat32, [&](int64_t i) {
-          return scale.data<float>()[i] * layer.alpha;
+          return scale.data<float>()[i] * product.alpha;
         }));
     const bool blocks = scale.numel() > 1 || (m.zero && m.zero->numel() > 1);
     inputs.block = blocks ? m.block : 0;
@@ -353,10 +320,8 @@ class WeightOnly {
 
 void FuseWeightOnly(ProgramDesc& program, const PassContext& context) {
   if (!context.frozen) return;
-  bool dequantizes = false;
-  std::as_const(program).Root().ForEachOp(
-      [&](const OpDesc& op) { dequantizes = dequantizes || op.type() == "affine_dequantize"; });
-  if (!dequantizes) return;
+  const auto dequantizes = [](const OpDesc& op) { return op.type() == "affine_dequantize"; };
+  if (!AnyOp(program.Root(), dequantizes)) return;
   WeightOnly(program, context).Run();
   EliminateDeadCode(program, context);
 }

@@ -114,9 +114,8 @@ class Hoister {
   bool IsInvariant(const OpDesc& op, const BlockDesc& body,
                    const std::unordered_set<std::string>& changing) const {
     const OpSpec* spec = context_.ops.Find(op.type());
-    if (!spec || spec->kind != OpKind::kCompute || spec->random || spec->side_effect ||
-        spec->run_time_shape || spec->makes_lod || !spec->keeps_outputs.empty() ||
-        spec->FileOf(op) || op.HasSubBlock() || recomputed_.Contain(op))
+    if (!spec || !IsFunction(*spec) || spec->makes_lod || spec->FileOf(op) || op.HasSubBlock() ||
+        recomputed_.Contain(op))
       return false;
     bool reads = false;
     const bool other_input = op.AnyInput([&](const std::string& name) {
@@ -136,9 +135,8 @@ class Hoister {
     std::vector<std::string> outputs, inputs;
     for (const OpDesc* op : invariant) {
       op->ForEachOutput([&](const std::string& name) {
-        const std::string moved = program_.FreeName(name + "@HOISTED");
-        root_.Var(moved).SetMeta(body.FindVar(name)->meta());
-        context_.NoteMade(moved, name);
+        const std::string moved =
+            context_.AddForm(program_, name, "@HOISTED", body.FindVar(name)->meta());
         names[name] = moved;
         outputs.push_back(moved);
       });

@@ -19,7 +19,7 @@ using Ops = std::vector<std::unique_ptr<OpDesc>>;
 // The depth of nested blocks that Verify allows.
 constexpr int kMaxDepth = 128;
 
-// Tells which ops to replace.
+// Whether an op is to be replaced.
 using IsCallFn = bool (*)(const OpDesc& op);
 
 bool IsCall(const OpDesc& op) { return op.type() == "call" || op.type() == "call_grad"; }
@@ -198,13 +198,6 @@ class Inliner {
   int depth_ = 0;
 };
 
-bool HasCall(const BlockDesc& block, IsCallFn is_call) {
-  for (size_t i = 0; i < block.NumOps(); ++i) {
-    if (is_call(block.op(i))) return true;
-  }
-  return false;
-}
-
 std::unordered_set<std::string> ScopesOf(const ProgramDesc& program, IsCallFn is_call) {
   std::unordered_set<std::string> scopes;
   program.ForEachOp([&](const OpDesc& op) {
@@ -214,7 +207,7 @@ std::unordered_set<std::string> ScopesOf(const ProgramDesc& program, IsCallFn is
 }
 
 void InlineInto(BlockDesc& block, CallSites& sites, IsCallFn is_call) {
-  if (!HasCall(block, is_call)) return;
+  if (!AnyOp(block, is_call)) return;
   Ops old = block.ReleaseOps(), ops;
   for (auto& op : old) {
     if (!is_call(*op)) {
@@ -351,7 +344,7 @@ void PutGradientBlocksLast(ProgramDesc& program, ProgramOrigins* origins) {
 bool Inline(ProgramDesc& program, IsCallFn is_call, ProgramOrigins* origins) {
   const int blocks = program.NumBlocks();
   bool any = false;
-  for (int b = 0; b < blocks && !any; ++b) any = HasCall(program.Block(b), is_call);
+  for (int b = 0; b < blocks && !any; ++b) any = AnyOp(program.Block(b), is_call);
   if (!any) return false;
   CallSites sites(program, origins);
   const auto scopes = ScopesOf(program, is_call);

@@ -241,6 +241,12 @@ bool Matcher::IsWrittenOnce(const std::string& var) const {
   return block_.Uses(var).writers.size() == 1;
 }
 
+const OpDesc* Matcher::WriterBefore(const std::string& var, const OpDesc& reader) const {
+  const auto writers = block_.Uses(var).writers;
+  if (writers.size() != 1 || context_.captured.count(var)) return nullptr;
+  return block_.IndexOf(*writers[0]) < block_.IndexOf(reader) ? writers[0] : nullptr;
+}
+
 bool Matcher::HasOneReader(const std::string& var) const {
   const auto readers = block_.Uses(var).readers;
   if (readers.size() != 1 || context_.captured.count(var)) return false;
@@ -299,8 +305,8 @@ void Rewrites::Replace(const std::vector<const OpDesc*>& ops, const OpDesc& plac
   }
 }
 
-void Rewrites::Apply() {
-  if (replaced_.empty()) return;
+bool Rewrites::Apply() {
+  if (replaced_.empty()) return false;
   std::vector<std::unique_ptr<OpDesc>> ops;
   for (std::unique_ptr<OpDesc>& op : block_.ReleaseOps()) {
     auto found = replaced_.find(op.get());
@@ -312,6 +318,7 @@ void Rewrites::Apply() {
   }
   block_.SetOps(std::move(ops));
   replaced_.clear();
+  return true;
 }
 
 }  // namespace coracle::inline internal

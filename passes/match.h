@@ -94,6 +94,9 @@ class Matcher {
   const Shape* ShapeOf(const std::string& var) const;
   const Tensor* Constant(const std::string& var) const { return context_.FrozenValue(var); }
   bool IsWrittenOnce(const std::string& var) const;
+  // The op that wrote the value which `reader` reads: the only one that writes the variable, before
+  // `reader`. nullptr if there is no such op.
+  const OpDesc* WriterBefore(const std::string& var, const OpDesc& reader) const;
   // Whether only one op of the whole program reads it.
   bool HasOneReader(const std::string& var) const;
   // The original of a recomputed variable; for other variables, the variable itself.
@@ -128,7 +131,7 @@ class Rewrites {
   // Replaces `ops` by `with`, at the position of `place`, which is one of `ops`.
   void Replace(const std::vector<const OpDesc*>& ops, const OpDesc& place,
                const std::vector<OpDesc>& with);
-  void Apply();
+  bool Apply();  // returns whether there were edits
 
  private:
   BlockDesc& block_;

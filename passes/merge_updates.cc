@@ -52,10 +52,8 @@ class Merger {
   // already large enough and backward ops come between (see early_updates), so that the gradients
   // of that group need not wait for its own.
   void Visit(const OpDesc& op, size_t index) {
-    CloseUsersOf(op);
     // The op that runs a block need not name the variables of the ops inside.
-    for (const BlockDesc* inner : block_.program().BlocksRunBy(op))
-      inner->ForEachOp([&](const OpDesc& each) { CloseUsersOf(each); });
+    ForEachRunBy(block_.program(), op, [&](const OpDesc& each) { CloseUsersOf(each); });
     const std::string key = KeyOf(op);
     if (!IsUpdate(op)) last_of_backward_ = index;
     if (key.empty()) return;

@@ -40,31 +40,28 @@ class IntegerMoves {
         context_(context),
         block_(program.Root()),
         flow_(program, context),
-        types_(block_) {
+        types_(block_),
+        rewrites_(block_) {
     InferAll(block_, context.ops, types_);
   }
 
  protected:
   std::string NewIntegers(const std::string& real, DType dtype) {
-    VarMeta meta = block_.FindVarRecursive(real)->meta();
-    meta.dtype = dtype;
-    const std::string name = program_.FreeName(real + "@QUANTIZED");
-    block_.Var(name).SetMeta(meta);
-    types_.Set(name, meta);
-    context_.NoteMade(name, real);
+    const std::string name = context_.AddForm(program_, real, "@QUANTIZED", dtype);
+    types_.Set(name, block_.FindVar(name)->meta());
     return name;
   }
   // Whether the op may run on these integers and gives integers of their dtype.
   bool Accepts(const OpDesc& made, DType dtype) {
-    const auto given = [&] {
-      bool same = true;
-      made.ForEachOutput([&](const std::string& name) {
-        const VarMeta* meta = types_.Find(name);
-        same = same && meta && meta->type == VarType::kLoDTensor && meta->dtype == dtype;
-      });
-      return same;
-    };
-    return types_.Infer(context_.ops.Get(made.type()), made) && given();
+    return types_.Infer(context_.ops.Get(made.type()), made) &&
+           !made.AnyOutput([&](const std::string& name) {
+             const VarMeta* meta = types_.Find(name);
+             return !meta || meta->type != VarType::kLoDTensor || meta->dtype != dtype;
+           });
+  }
+  // Makes the replacements in the program.
+  void Finish() {
+    if (rewrites_.Apply()) EliminateDeadCode(program_, context_);
   }
   // Whether no op reads an output other than Out.
   bool OnlyOutIsRead(const OpDesc& op) const {
@@ -83,6 +80,7 @@ class IntegerMoves {
   BlockDesc& block_;
   const ValueFlow flow_;
   FlowTypes types_;
+  Rewrites rewrites_;
 };
 
 // Moves dequantizations after moves.
@@ -93,22 +91,10 @@ class DequantizeMover : IntegerMoves {
 
   void Run() {
     if (values_.empty()) return;
-    FindMoves();
-    if (moved_.empty()) return;
-    std::vector<std::unique_ptr<OpDesc>> made;
-    for (std::unique_ptr<OpDesc>& op : block_.ReleaseOps()) {
-      const auto moved = moved_.find(op.get());
-      if (moved == moved_.end()) {
-        made.push_back(std::move(op));
-        continue;
-      }
-      for (OpDesc& with : moved->second) {
-        AddOrigins(*op, with);
-        made.push_back(std::make_unique<OpDesc>(with));
-      }
-    }
-    block_.SetOps(std::move(made));
-    EliminateDeadCode(program_, context_);
+    std::as_const(block_).ForEachOp([&](const OpDesc& op) {
+      if (const auto move = Moves(op)) Try(op, *move);
+    });
+    Finish();
   }
 
  private:
@@ -117,12 +103,6 @@ class DequantizeMover : IntegerMoves {
     std::string integers;
     QuantizedForm form;
   };
-
-  void FindMoves() {
-    std::as_const(block_).ForEachOp([&](const OpDesc& op) {
-      if (const auto move = Moves(op)) Try(op, *move);
-    });
-  }
 
   std::optional<Source> SourceOf(const std::string& var) const {
     if (auto found = sources_.find(var); found != sources_.end()) return found->second;
@@ -197,8 +177,7 @@ class DequantizeMover : IntegerMoves {
     for (const std::string& out : outs) to.push_back(NewIntegers(out, dtype));
     const OpDesc on_integers = OnIntegers(op, move, std::move(from), to);
     if (!Accepts(on_integers, dtype)) return Forget(to);
-    std::vector<OpDesc>& made = moved_[&op];
-    made.push_back(on_integers);
+    std::vector<OpDesc> made = {on_integers};
     for (size_t i = 0; i < outs.size(); ++i) {
       OpDesc dequantize(*first.dequantize);
       dequantize.SetInput("X", {to[i]});
@@ -209,6 +188,7 @@ class DequantizeMover : IntegerMoves {
       moved.form.axis = axis;
       sources_[outs[i]] = std::move(moved);
     }
+    rewrites_.Replace({&op}, op, made);
   }
   void Forget(const std::vector<std::string>& made) {
     for (const std::string& name : made) block_.RemoveVar(name);
@@ -216,11 +196,10 @@ class DequantizeMover : IntegerMoves {
 
   const QuantizedValues values_;
   std::unordered_map<std::string, Source> sources_;  // by the result of a move
-  std::unordered_map<const OpDesc*, std::vector<OpDesc>> moved_;
 };
 
-// Tells which float32 variables can be neither nan nor infinite in any run: products of dequantized
-// numbers, and functions of them that do not grow.
+// Finds out which float32 variables can be neither nan nor infinite in any run: products of
+// dequantized numbers, and functions of them that do not grow.
 class FiniteNumbers {
  public:
   FiniteNumbers(const BlockDesc& block, const PassContext& context, const ValueFlow& flow)
@@ -292,21 +271,7 @@ class QuantizeMover : IntegerMoves {
     std::vector<const OpDesc*> ops;
     std::as_const(block_).ForEachOp([&](const OpDesc& op) { ops.push_back(&op); });
     for (size_t i = ops.size(); i-- > 0;) Visit(*ops[i]);
-    if (replaced_.empty()) return;
-    std::vector<std::unique_ptr<OpDesc>> made;
-    for (std::unique_ptr<OpDesc>& op : block_.ReleaseOps()) {
-      const auto with = replaced_.find(op.get());
-      if (with == replaced_.end()) {
-        made.push_back(std::move(op));
-        continue;
-      }
-      for (OpDesc& one : with->second) {
-        AddOrigins(*op, one);
-        made.push_back(std::make_unique<OpDesc>(one));
-      }
-    }
-    block_.SetOps(std::move(made));
-    EliminateDeadCode(program_, context_);
+    Finish();
   }
 
  private:
@@ -327,7 +292,7 @@ class QuantizeMover : IntegerMoves {
     const std::string& x = op.Input("X")[0];
     if (!form || !flow_.IsConstantInARun(op.Output("Out")[0]) || !MayPass(x, *form)) return;
     pending_.emplace(x, Pending{op, op.Output("Out")[0], *form});
-    replaced_.try_emplace(&op);
+    rewrites_.Replace({&op}, op, {});
   }
 
   // Whether a move writes `var` only for the quantization, which may run before it.
@@ -361,9 +326,7 @@ class QuantizeMover : IntegerMoves {
   // A weight, or a value that only this move reads. A selection may need few elements of a value,
   // so its source must be an op that may write integers.
   bool MayQuantize(const std::string& var, const OpDesc& move) const {
-    const VarDesc* desc = block_.FindVarRecursive(var);
-    if (!desc || desc->type() != VarType::kLoDTensor || desc->dtype() != DType::kFloat32)
-      return false;
+    if (DTypeOfTensor(block_, var) != DType::kFloat32) return false;
     if (context_.FrozenValue(var)) return true;
     const OpDesc* writer = flow_.IsTemporary(var) ? flow_.WriterOf(var) : nullptr;
     if (!writer || flow_.NumReaders(var) != 1) return false;
@@ -388,12 +351,11 @@ class QuantizeMover : IntegerMoves {
     }
     made.push_back(OnIntegers(op, move, std::move(from), {waiting.integers}));
     for (OpDesc& one : made) AddOrigins(waiting.quantize, one);
-    replaced_[&op] = std::move(made);
+    rewrites_.Replace({&op}, op, made);
   }
 
   const FiniteNumbers finite_;
   std::unordered_map<std::string, Pending> pending_;  // by the result of the move
-  std::unordered_map<const OpDesc*, std::vector<OpDesc>> replaced_;
 };
 
 // Replaces int8 by uint8 where a quantization writes it for dequantizations alone: adds 128 to all
@@ -483,20 +445,16 @@ void RemoveRoundTrips(ProgramDesc& program, const PassContext& context) {
     flow.Forward(out, value->integers);
     flow.Remove(op);
   });
-  const bool had_edits = flow.HasEdits();
-  flow.Apply();
-  if (had_edits) EliminateDeadCode(program, context);
+  if (flow.Apply()) EliminateDeadCode(program, context);
 }
 
 }  // namespace
 
 void MoveQuantization(ProgramDesc& program, const PassContext& context) {
-  if (!context.frozen) return;
-  bool quantizes = false;
-  std::as_const(program).Root().ForEachOp([&](const OpDesc& op) {
-    quantizes = quantizes || op.type() == "affine_quantize" || op.type() == "affine_dequantize";
-  });
-  if (!quantizes) return;
+  const auto quantizes = [](const OpDesc& op) {
+    return op.type() == "affine_quantize" || op.type() == "affine_dequantize";
+  };
+  if (!context.frozen || !AnyOp(program.Root(), quantizes)) return;
   if (IntegerProductsPay()) UnsignedWriter(program, context).Run();
   DequantizeMover(program, context).Run();
   FoldConstants(program, context);

@@ -245,10 +245,7 @@ class SqueezeMover {
     const Tensor& value = *context_.FrozenValue(name);
     std::vector<int64_t> dims = value.shape().ToVector();
     dims.insert(dims.begin() + at, 1);
-    const std::string made =
-        context_.AddFrozen(program_, name + "@IMAGE", value.Reshaped(Shape(dims)).Clone());
-    context_.NoteMade(made, name);
-    return made;
+    return context_.AddFrozenForm(program_, name, "@IMAGE", value.Reshaped(Shape(dims)).Clone());
   }
 
   std::string NewImage(const std::string& signal, int dropped) {
@@ -257,10 +254,7 @@ class SqueezeMover {
     const auto at = std::min(static_cast<size_t>(dropped), dims.size());
     dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(at), 1);
     meta.shape = Shape(dims);
-    const std::string name = program_.FreeName(signal + "@IMAGE");
-    block_.Var(name).SetMeta(meta);
-    context_.NoteMade(name, signal);
-    return name;
+    return context_.AddForm(program_, signal, "@IMAGE", meta);
   }
 
   // Appends what replaces the op: after a moved op, a squeeze for readers that did not move.
@@ -289,11 +283,7 @@ class SqueezeMover {
 }  // namespace
 
 void MoveSqueezes(ProgramDesc& program, const PassContext& context) {
-  if (!context.frozen) return;
-  bool squeezes = false;
-  std::as_const(program).Root().ForEachOp(
-      [&](const OpDesc& op) { squeezes = squeezes || IsSqueeze(op); });
-  if (squeezes) SqueezeMover(program, context).Run();
+  if (context.frozen && AnyOp(program.Root(), IsSqueeze)) SqueezeMover(program, context).Run();
 }
 
 }  // namespace coracle::inline internal

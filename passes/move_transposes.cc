@@ -282,12 +282,7 @@ class MoveRewriter {
 
   std::string NewForm(const std::string& var) {
     VarMeta meta = block_.FindVar(var)->meta();
-    const Shape old = meta.shape;
-    if (old.rank() == static_cast<int>(axes_.size())) {
-      for (size_t i = 0; i < axes_.size(); ++i) meta.shape[axes_[i]] = old[static_cast<int>(i)];
-    } else {
-      meta.shape = Shape(std::vector<int64_t>(axes_.size(), -1));
-    }
+    meta.shape = Permuted(meta.shape, back_);
     const std::string name = program_.FreeName(var + "@MOVED");
     block_.Var(name).SetMeta(meta);
     return name;
@@ -299,9 +294,8 @@ class MoveRewriter {
     const OpDesc transpose("transpose2", {{"X", {"x"}}}, {{"Out", {"y"}}}, {{"axis", back_}});
     VarValues env = {{"x", context_.FrozenValue(name)->Clone()}};
     InterpretOp(transpose, context_.ops, env);
-    it->second =
-        context_.AddFrozen(program_, name + "@MOVED", std::move(std::get<Tensor>(env["y"])));
-    context_.NoteMade(it->second, name, back_);
+    it->second = context_.AddFrozenForm(program_, name, "@MOVED",
+                                        std::move(std::get<Tensor>(env["y"])), back_);
     return it->second;
   }
 

@@ -3,6 +3,7 @@
 #include <coracle/framework/op/recomputed.h>
 #include <coracle/passes/passes.h>
 #include <coracle/passes/quantized_form.h>
+#include <coracle/passes/transposes.h>
 #include <coracle/passes/value_flow.h>
 
 #include <algorithm>
@@ -15,17 +16,10 @@ namespace {
 bool IsImageRank(int rank) { return rank == 4 || rank == 5; }
 
 // The permutation that moves the channels of an image or a volume to the end.
-std::vector<int32_t> ToNhwc(int rank) {
-  std::vector<int32_t> axes = {0};
+Ints ToNhwc(int rank) {
+  Ints axes = {0};
   for (int32_t i = 2; i < rank; ++i) axes.push_back(i);
   axes.push_back(1);
-  return axes;
-}
-
-// The inverse permutation.
-std::vector<int32_t> ToNchw(int rank) {
-  std::vector<int32_t> axes = {0, rank - 1};
-  for (int32_t i = 1; i + 1 < rank; ++i) axes.push_back(i);
   return axes;
 }
 
@@ -243,16 +237,10 @@ class NhwcForms {
   }
 
   std::string NewNhwcVar(const std::string& name, std::shared_ptr<const OpDesc> writer = nullptr) {
-    const VarDesc& from = *block_.FindVarRecursive(name);
-    std::string nhwc = program_.FreeName(name + "@NHWC");
-    VarDesc& var = block_.Var(nhwc);
-    VarMeta meta = from.meta();
-    const Shape& nchw = from.meta().shape;
-    const std::vector<int32_t> axes = ToNhwc(nchw.rank());
-    for (size_t i = 0; i < axes.size(); ++i) meta.shape[static_cast<int>(i)] = nchw[axes[i]];
-    var.SetMeta(meta);
-    context_.NoteMade(nhwc, name, axes, std::move(writer));
-    return nhwc;
+    VarMeta meta = block_.FindVarRecursive(name)->meta();
+    const Ints axes = ToNhwc(meta.shape.rank());
+    meta.shape = Permuted(meta.shape, axes);
+    return context_.AddForm(program_, name, "@NHWC", meta, axes, std::move(writer));
   }
 
   std::string NhwcForm(const std::string& name) {
@@ -275,10 +263,10 @@ class NhwcForms {
   // than the program declares.
   void AppendConversion(const std::string& from, const std::string& to, bool to_nhwc) {
     const int rank = block_.FindVarRecursive(from)->shape().rank();
-    std::vector<int32_t> axis = to_nhwc ? ToNhwc(rank) : ToNchw(rank);
-    out_.push_back(
-        std::make_unique<OpDesc>("transpose2", SlotList{{"X", {from}}}, SlotList{{"Out", {to}}},
-                                 AttrList{{"axis", std::move(axis)}, {"keeps_lod", true}}));
+    const Ints axis = to_nhwc ? ToNhwc(rank) : Inverse(ToNhwc(rank));
+    out_.push_back(std::make_unique<OpDesc>("transpose2", SlotList{{"X", {from}}},
+                                            SlotList{{"Out", {to}}},
+                                            AttrList{{"axis", axis}, {"keeps_lod", true}}));
     AddOrigins(*at_, *out_.back());
   }
 

@@ -36,6 +36,10 @@ struct PassContext {
   // Adds a frozen parameter to the root block and returns its name, which begins with
   // `prefix`. REQUIRES: frozen.
   std::string AddFrozen(ProgramDesc& program, const std::string& prefix, Tensor value) const;
+  // The same for the value of `from` in another form: the name begins with from + suffix, and
+  // NoteMade records it.
+  std::string AddFrozenForm(ProgramDesc& program, const std::string& from, const char* suffix,
+                            Tensor value, const std::vector<int32_t>& axes = {}) const;
   // Declares that no op reads the parameter any more. Releases its memory, unless it is fetched.
   void ReleaseFrozen(const std::string& name) const;
 
@@ -44,12 +48,40 @@ struct PassContext {
   void NoteMade(const std::string& made, const std::string& from,
                 const std::vector<int32_t>& axes = {},
                 std::shared_ptr<const OpDesc> writer = nullptr) const;
+  // Adds a variable of that type to the root block for the value of `from` in another form, as
+  // AddFrozenForm does for constants. Returns its name.
+  std::string AddForm(ProgramDesc& program, const std::string& from, const char* suffix,
+                      const VarMeta& meta, const std::vector<int32_t>& axes = {},
+                      std::shared_ptr<const OpDesc> writer = nullptr) const;
+  // The same with the type of `from` in another dtype.
+  std::string AddForm(ProgramDesc& program, const std::string& from, const char* suffix,
+                      DType dtype) const;
 
   std::vector<std::string> disabled = {};  // names of passes that RunPasses leaves out
   ProgramOrigins* origins = nullptr;       // for the variables that passes make
   DType precision = DType::kFloat32;       // what layers with frozen weights compute in
   std::vector<OpOrigin> float32_ops = {};  // sorted: given ops that compute in float32 all the same
 };
+
+// Whether the condition holds for an op of the block.
+template <class F>
+bool AnyOp(const BlockDesc& block, const F& is) {
+  for (size_t i = 0; i < block.NumOps(); ++i) {
+    if (is(block.op(i))) return true;
+  }
+  return false;
+}
+
+// Calls f(op), then f for the ops of all blocks that the op runs.
+template <class F>
+void ForEachRunBy(const ProgramDesc& program, const OpDesc& op, const F& f) {
+  f(op);
+  if (!op.HasSubBlock()) return;
+  for (const BlockDesc* inner : program.BlocksRunBy(op)) inner->ForEachOp(f);
+}
+
+// The names that ops of sub-blocks read or write.
+std::unordered_set<std::string> NamesInSubBlocks(const ProgramDesc& program);
 
 struct Pass {
   std::string name;

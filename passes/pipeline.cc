@@ -13,18 +13,6 @@
 namespace coracle::inline internal {
 namespace {
 
-std::unordered_set<std::string> NamesInSubBlocks(const ProgramDesc& program) {
-  std::unordered_set<std::string> names;
-  auto add = [&](const std::string& name) { names.insert(name); };
-  for (int b = 1; b < program.NumBlocks(); ++b) {
-    program.Block(b).ForEachOp([&](const OpDesc& op) {
-      op.ForEachInput(add);
-      op.ForEachOutput(add);
-    });
-  }
-  return names;
-}
-
 void RequireAmong(const std::vector<std::string>& known, const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     if (std::find(known.begin(), known.end(), name) == known.end()) {
@@ -248,6 +236,18 @@ const std::vector<Pass>& Pipeline() {
   return passes;
 }
 
+std::unordered_set<std::string> NamesInSubBlocks(const ProgramDesc& program) {
+  std::unordered_set<std::string> names;
+  auto add = [&](const std::string& name) { names.insert(name); };
+  for (int b = 1; b < program.NumBlocks(); ++b) {
+    program.Block(b).ForEachOp([&](const OpDesc& op) {
+      op.ForEachInput(add);
+      op.ForEachOutput(add);
+    });
+  }
+  return names;
+}
+
 std::vector<std::string> PassesWithout(const std::vector<std::string>& disabled) {
   std::vector<std::string> names;
   for (const Pass& pass : Pipeline()) names.push_back(pass.name);
@@ -278,6 +278,14 @@ std::string PassContext::AddFrozen(ProgramDesc& program, const std::string& pref
   return name;
 }
 
+std::string PassContext::AddFrozenForm(ProgramDesc& program, const std::string& from,
+                                       const char* suffix, Tensor value,
+                                       const std::vector<int32_t>& axes) const {
+  std::string name = AddFrozen(program, from + suffix, std::move(value));
+  NoteMade(name, from, axes);
+  return name;
+}
+
 void PassContext::ReleaseFrozen(const std::string& name) const {
   if (!fetches.count(name)) frozen->erase(name);
 }
@@ -286,6 +294,22 @@ void PassContext::NoteMade(const std::string& made, const std::string& from,
                            const std::vector<int32_t>& axes,
                            std::shared_ptr<const OpDesc> writer) const {
   if (origins) origins->Add(made, from, axes, std::move(writer));
+}
+
+std::string PassContext::AddForm(ProgramDesc& program, const std::string& from, const char* suffix,
+                                 const VarMeta& meta, const std::vector<int32_t>& axes,
+                                 std::shared_ptr<const OpDesc> writer) const {
+  std::string name = program.FreeName(from + suffix);
+  program.Root().Var(name).SetMeta(meta);
+  NoteMade(name, from, axes, std::move(writer));
+  return name;
+}
+
+std::string PassContext::AddForm(ProgramDesc& program, const std::string& from, const char* suffix,
+                                 DType dtype) const {
+  VarMeta meta = program.Root().FindVarRecursive(from)->meta();
+  meta.dtype = dtype;
+  return AddForm(program, from, suffix, meta);
 }
 
 void RunPasses(ProgramDesc& program, const PassContext& context,

@@ -13,11 +13,6 @@ std::nullopt_t Refuse(std::string* why, const char* reason) {
   return std::nullopt;
 }
 
-bool IsFloat(const BlockDesc& block, const std::string& var) {
-  const VarDesc* desc = block.FindVarRecursive(var);
-  return desc && desc->type() == VarType::kLoDTensor && desc->dtype() == DType::kFloat32;
-}
-
 const Tensor* FrozenIn(const OpDesc& op, const char* slot, const PassContext& context) {
   return op.Input(slot).size() == 1 ? context.FrozenValue(op.Input(slot)[0]) : nullptr;
 }
@@ -94,7 +89,8 @@ std::optional<QuantizedForm> FormOfARun(const BlockDesc& block, const PassContex
                                         const ValueFlow& flow, const OpDesc& op) {
   const OpSpec& spec = context.ops.Get(op.type());
   const VarDesc* integers = block.FindVarRecursive(op.Input("X")[0]);
-  if (!integers || !IsByteType(integers->dtype()) || !IsFloat(block, op.Output("Out")[0]) ||
+  if (!integers || !IsByteType(integers->dtype()) ||
+      DTypeOfTensor(block, op.Output("Out")[0]) != DType::kFloat32 ||
       spec.AttrOf<int32_t>(op, "block_size") != 0 || !HasOneStep(op, block, context))
     return std::nullopt;
   QuantizedForm form;
@@ -158,7 +154,8 @@ bool IsTable(const OpSpec& spec, std::string_view slot) {
 std::optional<QuantizedForm> FormWritten(const BlockDesc& block, const PassContext& context,
                                          const OpDesc& quantize, std::string* why) {
   if (!IsQuantize(quantize)) return Refuse(why, "it is no affine_quantize");
-  if (!IsFloat(block, quantize.Input("X")[0])) return Refuse(why, "it does not read float32");
+  if (DTypeOfTensor(block, quantize.Input("X")[0]) != DType::kFloat32)
+    return Refuse(why, "it does not read float32");
   auto form = ReadForm(block, context, quantize, quantize.Output("Out")[0], why);
   const OpSpec& spec = context.ops.Get(quantize.type());
   if (form && spec.AttrOf<int32_t>(quantize, "quotient_dtype") != -1)
@@ -176,7 +173,8 @@ std::optional<QuantizedForm> FormWritten(const BlockDesc& block, const PassConte
 std::optional<QuantizedForm> FormRead(const BlockDesc& block, const PassContext& context,
                                       const OpDesc& dequantize, std::string* why) {
   if (!IsDequantize(dequantize)) return Refuse(why, "it is no affine_dequantize");
-  if (!IsFloat(block, dequantize.Output("Out")[0])) return Refuse(why, "it does not write float32");
+  if (DTypeOfTensor(block, dequantize.Output("Out")[0]) != DType::kFloat32)
+    return Refuse(why, "it does not write float32");
   return ReadForm(block, context, dequantize, dequantize.Input("X")[0], why);
 }
 

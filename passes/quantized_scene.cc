@@ -11,12 +11,6 @@ bool IsQuantizableProduct(const OpDesc& op) {
   return types.count(op.type()) > 0;
 }
 
-void InferAll(const BlockDesc& block, const OpRegistry& ops, FlowTypes& types) {
-  block.ForEachOp([&](const OpDesc& op) {
-    if (const OpSpec* spec = ops.Find(op.type()); spec && !op.HasSubBlock()) types.Infer(*spec, op);
-  });
-}
-
 namespace {
 
 // The types if the unknown dims of feeds are `length`, length + step, ...
@@ -81,15 +75,13 @@ bool QuantizedScene::HaveSameShape(const std::string& a, const std::string& b) c
 }
 
 const OpDesc* QuantizedScene::OnlyReader(const std::string& var) const {
-  if (!flow_.IsTemporary(var) || !matcher_.HasOneReader(var)) return nullptr;
-  const OpDesc* reader = block().Uses(var).readers[0];
-  return flow_.IsRecomputed(*reader) || IsDone(*reader) ? nullptr : reader;
+  const OpDesc* reader = flow_.ReaderOf(var);
+  return reader && !IsDone(*reader) ? reader : nullptr;
 }
 
 std::string QuantizedScene::AddConstant(const std::string& of, Tensor value) {
   const VarMeta meta = {VarType::kLoDTensor, value.dtype(), value.shape(), 0};
-  std::string name = context_.AddFrozen(program_, of + "@QUANTIZED", std::move(value));
-  context_.NoteMade(name, of);
+  std::string name = context_.AddFrozenForm(program_, of, "@QUANTIZED", std::move(value));
   types_.Set(name, meta);
   return name;
 }
@@ -98,9 +90,7 @@ std::string QuantizedScene::AddTemporary(const std::string& like, DType dtype, c
   VarMeta meta = block_.FindVarRecursive(like)->meta();
   meta.dtype = dtype;
   meta.shape = shape;
-  const std::string name = program_.FreeName(like + "@QUANTIZED");
-  block_.Var(name).SetMeta(meta);
-  context_.NoteMade(name, like);
+  const std::string name = context_.AddForm(program_, like, "@QUANTIZED", meta);
   types_.Set(name, meta);
   return name;
 }

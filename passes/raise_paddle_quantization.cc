@@ -156,15 +156,10 @@ std::optional<Tensor> RoundedByLargest(const Tensor& value, bool channels, StepF
 class StepWriter {
  public:
   StepWriter(ProgramDesc& program, const PassContext& context)
-      : program_(program), context_(context), block_(program.Root()) {}
+      : program_(program), context_(context) {}
 
   std::string AddLike(const std::string& like, DType dtype) {
-    VarMeta meta = block_.FindVarRecursive(like)->meta();
-    meta.dtype = dtype;
-    const std::string name = program_.FreeName(like + "@QUANTIZED");
-    block_.Var(name).SetMeta(meta);
-    context_.NoteMade(name, like);
-    return name;
+    return context_.AddForm(program_, like, "@QUANTIZED", dtype);
   }
   std::string AddConstant(const std::string& like, const std::vector<double>& values) {
     Tensor made(DType::kFloat32, {static_cast<int64_t>(values.size())});
@@ -182,10 +177,8 @@ class StepWriter {
     if (value.dtype() == DType::kInt8) return name;
     auto [found, added] = bytes_.try_emplace(name);
     if (!added) return found->second;
-    if (auto bytes = BytesOf(value)) {
-      found->second = context_.AddFrozen(program_, name + "@BYTES", std::move(*bytes));
-      context_.NoteMade(found->second, name);
-    }
+    if (auto bytes = BytesOf(value))
+      found->second = context_.AddFrozenForm(program_, name, "@BYTES", std::move(*bytes));
     return found->second;
   }
   OpDesc Dequantize(const std::string& integers, const StepFactors& factors,
@@ -198,7 +191,6 @@ class StepWriter {
  private:
   ProgramDesc& program_;
   const PassContext& context_;
-  BlockDesc& block_;
   std::string one_;
   std::unordered_map<std::string, std::string> bytes_;  // by constant
 };
@@ -234,7 +226,8 @@ class PaddleRaiser {
 
   void RaiseRange(const OpDesc& op) {
     const std::string &x = op.Input("X")[0], &out = op.Output(ResultSlot(op))[0];
-    if (!CheckRange(op, SpecOf(op), context_).empty() || !IsFloat32(x) || IsEmptyName(out) ||
+    if (!CheckRange(op, SpecOf(op), context_).empty() ||
+        DTypeOfTensor(block_, x) != DType::kFloat32 || IsEmptyName(out) ||
         !flow_.IsOnlyOutput(op, out) || op.Reads(out))
       return;
     const auto range = static_cast<double>(FloatsIn(op, ScaleSlot(op), context_)->data<float>()[0]);
@@ -280,8 +273,7 @@ class PaddleRaiser {
   // Multiplies the factors into the weight of the product whose result is dequantized.
   void RaiseProduct(const OpDesc& dequantize, const std::string& sums, const StepFactors& factors,
                     const std::string& out) {
-    if (!flow_.IsTemporary(sums) || !matcher_.HasOneReader(sums)) return;
-    const OpDesc* op = flow_.WriterOf(sums);
+    const OpDesc* op = flow_.ReaderOf(sums) ? flow_.WriterOf(sums) : nullptr;
     if (!op || flow_.IsRecomputed(*op) || rewritten_.count(op) > 0) return;
     const bool conv = IsOneOf(*op, {"conv2d", "depthwise_conv2d"});
     if (!conv && !IsOneOf(*op, {"mul", "matmul", "matmul_v2"})) return;
@@ -338,14 +330,8 @@ class PaddleRaiser {
     factors.axis = channels ? spec.AttrOf<int32_t>(op, "quant_axis") : 0;
     auto bytes = RoundedByLargest(*value, channels, &factors);
     if (!bytes) return;
-    const std::string integers = context_.AddFrozen(program_, x + "@BYTES", std::move(*bytes));
-    context_.NoteMade(integers, x);
+    const std::string integers = context_.AddFrozenForm(program_, x, "@BYTES", std::move(*bytes));
     rewrites_.Replace({&op}, op, {writer_.Dequantize(integers, factors, out)});
-  }
-
-  bool IsFloat32(const std::string& name) const {
-    const VarDesc* var = block_.FindVarRecursive(name);
-    return var && var->type() == VarType::kLoDTensor && var->dtype() == DType::kFloat32;
   }
 
   ProgramDesc& program_;
@@ -366,9 +352,7 @@ bool IsOfPaddle(const OpDesc& op) {
 }  // namespace
 
 void RaisePaddleQuantization(ProgramDesc& program, const PassContext& context) {
-  bool any = false;
-  std::as_const(program).Root().ForEachOp([&](const OpDesc& op) { any = any || IsOfPaddle(op); });
-  if (any) PaddleRaiser(program, context).Run();
+  if (AnyOp(program.Root(), IsOfPaddle)) PaddleRaiser(program, context).Run();
 }
 
 std::string WhyNotUnified(const OpDesc& op, const PassContext& context) {

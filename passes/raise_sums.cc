@@ -36,9 +36,8 @@ class SumScales {
     std::string result;
   };
 
-  SumScales(BlockDesc& block, const PassContext& context, const ValueFlow& flow,
-            const Matcher& matcher)
-      : block_(block), context_(context), flow_(flow), matcher_(matcher) {}
+  SumScales(const BlockDesc& block, const PassContext& context, const ValueFlow& flow)
+      : block_(block), context_(context), flow_(flow) {}
 
   bool IsRunScale(const std::string& var) const {
     const auto writers = std::as_const(block_).Uses(var).writers;
@@ -59,14 +58,14 @@ class SumScales {
     Chain chain;
     chain.ops = {&op};
     chain.result = sums;
-    const OpDesc* cast = OnlyReader(sums);
+    const OpDesc* cast = flow_.ReaderOf(sums);
     if (!cast || cast->type() != "cast" ||
         SpecOf(*cast).AttrOf<int32_t>(*cast, "out_dtype") != static_cast<int>(DType::kFloat32))
       return std::nullopt;
     chain.ops.push_back(cast);
     chain.result = cast->Output("Out")[0];
     Factors factors;
-    while (const OpDesc* mul = OnlyReader(chain.result)) {
+    while (const OpDesc* mul = flow_.ReaderOf(chain.result)) {
       if (!IsProductOfTwo(*mul) || !flow_.IsConstantInARun(mul->Output("Out")[0])) break;
       const bool first = mul->Input("X")[0] == chain.result;
       const std::string& other = mul->Input(first ? "Y" : "X")[0];
@@ -96,11 +95,6 @@ class SumScales {
 
  private:
   const OpSpec& SpecOf(const OpDesc& op) const { return context_.ops.Get(op.type()); }
-  const OpDesc* OnlyReader(const std::string& var) const {
-    if (!flow_.IsTemporary(var) || !matcher_.HasOneReader(var)) return nullptr;
-    const OpDesc* reader = std::as_const(block_).Uses(var).readers[0];
-    return flow_.IsRecomputed(*reader) ? nullptr : reader;
-  }
   // The factors of a variable: scales of a run, and constants.
   struct Factors {
     std::vector<std::string> of_a_run, frozen;
@@ -146,7 +140,6 @@ class SumScales {
   const BlockDesc& block_;
   const PassContext& context_;
   const ValueFlow& flow_;
-  const Matcher& matcher_;
 };
 
 class SumRaiser {
@@ -157,7 +150,7 @@ class SumRaiser {
         block_(program.Root()),
         flow_(program, context),
         matcher_(block_, context),
-        scales_(block_, context, flow_, matcher_),
+        scales_(block_, context, flow_),
         rewrites_(block_) {}
 
   void Run() {
@@ -227,11 +220,7 @@ class SumRaiser {
     dequantize.SetInput("Scale", {scale.empty() || scales ? Spread(scale, scales, count) : scale});
     if (!zero.empty())
       dequantize.SetInput("ZeroPoint", {zeros ? Spread(zero, zeros, count) : zero});
-    VarMeta meta = block_.FindVarRecursive(from)->meta();
-    meta.dtype = DType::kFloat32;
-    const std::string out = program_.FreeName(from + "@REAL");
-    block_.Var(out).SetMeta(meta);
-    context_.NoteMade(out, from);
+    const std::string out = context_.AddForm(program_, from, "@REAL", DType::kFloat32);
     dequantize.SetOutput("Out", {out});
     made->push_back(dequantize);
     return out;
@@ -264,11 +253,10 @@ class SumRaiser {
 }  // namespace
 
 void RaiseSums(ProgramDesc& program, const PassContext& context) {
-  bool sums = false;
-  std::as_const(program).Root().ForEachOp([&](const OpDesc& op) {
-    sums = sums || op.type() == "quantized_matmul" || op.type() == "quantized_conv2d";
-  });
-  if (sums) SumRaiser(program, context).Run();
+  const auto sums = [](const OpDesc& op) {
+    return op.type() == "quantized_matmul" || op.type() == "quantized_conv2d";
+  };
+  if (AnyOp(program.Root(), sums)) SumRaiser(program, context).Run();
 }
 
 }  // namespace coracle::inline internal

@@ -1,6 +1,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/ir/origin.h>
 #include <coracle/framework/op/op_registry.h>
+#include <coracle/passes/pass.h>
 #include <coracle/passes/share_coalesced.h>
 #include <fmt/format.h>
 
@@ -64,22 +65,16 @@ class BlockSharer {
   // The uses of each group by the op and by the blocks that it runs.
   std::map<size_t, Use> UsesOf(const OpDesc& op) const {
     std::map<size_t, Use> uses;
-    const auto note = [&](const OpDesc& user) {
-      user.ForEachInput([&](const std::string& name) {
-        if (auto it = group_of_.find(name); it != group_of_.end()) {
-          Use& use = uses[it->second];
-          (groups_[it->second].whole == name ? use.reads_whole : use.reads_part) = true;
-        }
-      });
-      user.ForEachOutput([&](const std::string& name) {
-        if (auto it = group_of_.find(name); it != group_of_.end()) {
-          Use& use = uses[it->second];
-          (groups_[it->second].whole == name ? use.writes_whole : use.writes_part) = true;
-        }
-      });
+    const auto note = [&](const std::string& name, bool Use::*of_whole, bool Use::*of_part) {
+      if (const auto it = group_of_.find(name); it != group_of_.end())
+        uses[it->second].*(groups_[it->second].whole == name ? of_whole : of_part) = true;
     };
-    note(op);
-    for (const BlockDesc* block : block_.program().BlocksRunBy(op)) block->ForEachOp(note);
+    ForEachRunBy(block_.program(), op, [&](const OpDesc& user) {
+      user.ForEachInput(
+          [&](const std::string& name) { note(name, &Use::reads_whole, &Use::reads_part); });
+      user.ForEachOutput(
+          [&](const std::string& name) { note(name, &Use::writes_whole, &Use::writes_part); });
+    });
     return uses;
   }
 

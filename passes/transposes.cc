@@ -44,6 +44,13 @@ Ints Inverse(const Ints& axes) {
   return inverse;
 }
 
+Shape Permuted(const Shape& shape, const Ints& axes) {
+  Shape permuted(std::vector<int64_t>(axes.size(), -1));
+  if (shape.rank() != permuted.rank()) return permuted;
+  for (size_t i = 0; i < axes.size(); ++i) permuted[static_cast<int>(i)] = shape[axes[i]];
+  return permuted;
+}
+
 bool IsIdentity(const Ints& axes) { return std::is_sorted(axes.begin(), axes.end()); }
 
 bool JoinTransposes(ProgramDesc& program, const PassContext& context) {
@@ -82,9 +89,7 @@ bool JoinTransposes(ProgramDesc& program, const PassContext& context) {
     flow.Remove(*first);
     flow.Replace(op, both);
   });
-  const bool had_edits = flow.HasEdits();
-  flow.Apply();
-  if (!had_edits) return false;
+  if (!flow.Apply()) return false;
   // Removes transposes that no op reads any more.
   ValueFlow now(program, context);
   block.ForEachOp([&](OpDesc& op) {
@@ -131,9 +136,7 @@ class SqueezeExchanger {
       if (const int32_t axis = AxisOf(*op, "squeeze", "squeeze2")) SqueezeFirst(*op, axis);
       if (IsTranspose(*op)) TransposeFirst(*op);
     }
-    const bool found = flow_.HasEdits();
-    flow_.Apply();
-    return found;
+    return flow_.Apply();
   }
 
  private:
@@ -195,14 +198,9 @@ class SqueezeExchanger {
   // A variable with the axes of `of` in another order: axis i is axis axes[i] of it.
   std::string NewForm(const std::string& of, const Ints& axes, const OpDesc& writer) {
     VarMeta meta = block_.FindVarRecursive(of)->meta();
-    const Shape old = meta.shape;
-    meta.shape = Shape(std::vector<int64_t>(axes.size(), -1));
-    for (size_t i = 0; i < axes.size() && old.rank() == static_cast<int>(axes.size()); ++i)
-      meta.shape[static_cast<int>(i)] = old[axes[i]];
-    const std::string name = program_.FreeName(of + "@MOVED");
-    block_.Var(name).SetMeta(meta);
-    context_.NoteMade(name, of, axes, std::make_shared<const OpDesc>(writer));
-    return name;
+    meta.shape = Permuted(meta.shape, axes);
+    return context_.AddForm(program_, of, "@MOVED", meta, axes,
+                            std::make_shared<const OpDesc>(writer));
   }
 
   ProgramDesc& program_;

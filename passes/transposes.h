@@ -20,6 +20,8 @@ bool IsPermutation(const Ints& axes);
 bool IsIdentity(const Ints& axes);
 Ints Composed(const Ints& first, const Ints& second);  // first `first`, then `second`
 Ints Inverse(const Ints& axes);
+// The shape with axis axes[i] as axis i; all unknown if the shape has another rank.
+Shape Permuted(const Shape& shape, const Ints& axes);
 
 // Merges or removes consecutive transposes. Returns whether it found any. For three in a row, it
 // leaves the last two for the next call.

@@ -64,11 +64,7 @@ class OneDnnRaiser {
     if (!IsStep(from) || !IsStep(to) || Number(op, "Shift_in") != 0 ||
         Number(op, "Shift_out") != 0 || !in || !IsByteType(in->dtype()))
       return;
-    VarMeta meta = in->meta();
-    meta.dtype = DType::kFloat32;
-    const std::string real = program_.FreeName(in->name() + "@REAL");
-    block_.Var(real).SetMeta(meta);
-    context_.NoteMade(real, in->name());
+    const std::string real = context_.AddForm(program_, in->name(), "@REAL", DType::kFloat32);
     OpDesc quantize = OpOf("affine_quantize", real, to, 0, in->dtype(), op.Output("Output")[0]);
     quantize.SetAttr("out_dtype", static_cast<int32_t>(in->dtype()));
     rewrites_.Replace(
@@ -101,11 +97,10 @@ class OneDnnRaiser {
 }  // namespace
 
 void RaiseOneDnnQuantization(ProgramDesc& program, const PassContext& context) {
-  bool any = false;
-  std::as_const(program).Root().ForEachOp([&](const OpDesc& op) {
-    any = any || op.type() == "quantize" || op.type() == "dequantize" || op.type() == "requantize";
-  });
-  if (any) OneDnnRaiser(program, context).Run();
+  const auto is_of_onednn = [](const OpDesc& op) {
+    return op.type() == "quantize" || op.type() == "dequantize" || op.type() == "requantize";
+  };
+  if (AnyOp(program.Root(), is_of_onednn)) OneDnnRaiser(program, context).Run();
 }
 
 void UnifyQuantization(ProgramDesc& program, const PassContext& context) {

@@ -38,8 +38,7 @@ bool StaysFinite(const Tensor& wide, const Tensor& half) {
 }
 
 bool IsOne(const OpDesc& op, std::string_view slot) {
-  const std::vector<std::string>& names = op.Input(slot);
-  return names.size() == 1 && !IsEmptyName(names[0]);
+  return !OnlyVariable(op.Input(slot)).empty();
 }
 
 // Whether it multiplies rows by the matrix as it is.
@@ -129,8 +128,7 @@ class BFloat16User {
     const Tensor& wide = *context_.FrozenValue(w);
     Tensor half = wide.Cast(DType::kBFloat16);
     if (!StaysFinite(wide, half)) return it->second;
-    it->second = context_.AddFrozen(program_, w + ".cast_bf16", std::move(half));
-    context_.NoteMade(it->second, w);
+    it->second = context_.AddFrozenForm(program_, w, ".cast_bf16", std::move(half));
     return it->second;
   }
 

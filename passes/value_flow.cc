@@ -12,6 +12,26 @@ bool HasOtherInput(const OpDesc& op, std::string_view slot) {
   return op.AnyInput([&](const std::string&, const std::string& other) { return other != slot; });
 }
 
+std::string OnlyVariable(const std::vector<std::string>& args) {
+  return args.size() == 1 && !IsEmptyName(args[0]) ? args[0] : "";
+}
+
+bool IsFunction(const OpSpec& spec) {
+  return spec.kind == OpKind::kCompute && !spec.random && !spec.side_effect &&
+         !spec.run_time_shape && spec.keeps_outputs.empty();
+}
+
+std::optional<DType> DTypeOfTensor(const BlockDesc& block, const std::string& var) {
+  const VarDesc* desc = block.FindVarRecursive(var);
+  return desc && desc->type() == VarType::kLoDTensor ? std::optional(desc->dtype()) : std::nullopt;
+}
+
+void InferAll(const BlockDesc& block, const OpRegistry& ops, FlowTypes& types) {
+  block.ForEachOp([&](const OpDesc& op) {
+    if (const OpSpec* spec = ops.Find(op.type()); spec && !op.HasSubBlock()) types.Infer(*spec, op);
+  });
+}
+
 RecomputedOps::RecomputedOps(const ProgramDesc& program) {
   program.ForEachOp([&](const OpDesc& op) {
     if (!op.HasAttr(kRecomputedFromAttr)) return;
@@ -102,6 +122,14 @@ OpDesc* ValueFlow::WriterOf(const std::string& temporary) const {
   return removed_.count(writer) ? nullptr : writer;
 }
 
+const OpDesc* ValueFlow::ReaderOf(const std::string& temporary) const {
+  const auto readers = block_.Uses(temporary).readers;
+  if (!IsTemporary(temporary) || readers.size() != 1 || IsRecomputed(*readers[0])) return nullptr;
+  int positions = 0;
+  readers[0]->ForEachInput([&](const std::string& name) { positions += name == temporary; });
+  return positions == 1 ? readers[0] : nullptr;
+}
+
 int ValueFlow::CertainRank(const std::string& var, int depth) const {
   if (auto it = ranks_.find(var); it != ranks_.end()) return it->second;
   if (depth > 64) return -1;
@@ -179,8 +207,8 @@ const std::string& ValueFlow::Source(const std::string& var) const {
   return *source;
 }
 
-void ValueFlow::Apply() {
-  if (!HasEdits()) return;
+bool ValueFlow::Apply() {
+  if (forwards_.empty() && removed_.empty() && replaced_.empty()) return false;
   std::vector<std::unique_ptr<OpDesc>> kept;
   for (std::unique_ptr<OpDesc>& op : block_.ReleaseOps()) {
     if (removed_.count(op.get())) continue;
@@ -196,6 +224,7 @@ void ValueFlow::Apply() {
   forwards_.clear();
   removed_.clear();
   replaced_.clear();
+  return true;
 }
 
 bool LodFlow::MayHaveLod(const std::string& var) const {

@@ -27,8 +27,19 @@
 
 namespace coracle::inline internal {
 
+class FlowTypes;
+
 // Whether the op has an input in a slot other than `slot`.
 bool HasOtherInput(const OpDesc& op, std::string_view slot);
+// The only variable of a slot; "" if it has none or several.
+std::string OnlyVariable(const std::vector<std::string>& args);
+// Whether the op computes its outputs only from its inputs and attrs, in each run in the same way.
+bool IsFunction(const OpSpec& spec);
+// The dtype of a variable that is declared a dense tensor; nullopt for others.
+std::optional<DType> DTypeOfTensor(const BlockDesc& block, const std::string& var);
+// Infers the types of the block's variables, in the order of its ops. Those that ops with
+// sub-blocks write stay as they are.
+void InferAll(const BlockDesc& block, const OpRegistry& ops, FlowTypes& types);
 
 // The ops that are computed again for a gradient, and the ops that compute them again
 // (recomputed_from). The two give the same bits only if passes leave both unchanged or rewrite both
@@ -64,6 +75,9 @@ class ValueFlow {
   bool IsRecomputed(const OpDesc& op) const { return recomputed_.Contain(op); }
   // The only op that writes the temporary; nullptr if it is to be removed.
   OpDesc* WriterOf(const std::string& temporary) const;
+  // The only op that reads the temporary, at one position; nullptr if there are more, or if it is
+  // recomputed.
+  const OpDesc* ReaderOf(const std::string& temporary) const;
   // The rank that a variable has for all feeds; -1 if it is unknown. (The program may declare
   // another shape than is fed.)
   int CertainRank(const std::string& var) const { return CertainRank(var, 0); }
@@ -78,8 +92,7 @@ class ValueFlow {
   bool IsReplaced(const OpDesc& op) const { return replaced_.count(&op) > 0; }
   // The variable that an op which reads `var` will read.
   const std::string& Source(const std::string& var) const;
-  bool HasEdits() const { return !forwards_.empty() || !removed_.empty() || !replaced_.empty(); }
-  void Apply();
+  bool Apply();  // returns whether there were edits
 
  private:
   bool IsSeen(const std::string& var) const;

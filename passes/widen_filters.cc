@@ -17,13 +17,9 @@ bool IsGradient(std::string_view type) {
   return type == "conv2d_grad" || type == "depthwise_conv2d_grad" || type == "conv3d_grad";
 }
 
-bool CastsToBFloat16(const BlockDesc& block) {
-  bool casts = false;
-  block.ForEachOp([&](const OpDesc& op) {
-    casts = casts || (op.type() == "cast" && op.GetAttr<int32_t>("out_dtype", -1) ==
-                                                 static_cast<int32_t>(DType::kBFloat16));
-  });
-  return casts;
+bool IsCastToBFloat16(const OpDesc& op) {
+  return op.type() == "cast" &&
+         op.GetAttr<int32_t>("out_dtype", -1) == static_cast<int32_t>(DType::kBFloat16);
 }
 
 class FilterWidener {
@@ -52,7 +48,9 @@ class FilterWidener {
     if (flow_.IsRecomputed(cast) || cast.Input("X").size() != 1 || cast.Output("Out").size() != 1)
       return;
     const std::string &wide = cast.Input("X")[0], &half = cast.Output("Out")[0];
-    if (!Is(wide, DType::kFloat32) || !Is(half, DType::kBFloat16) || !IsCertain(wide)) return;
+    if (DTypeOfTensor(block_, wide) != DType::kFloat32 ||
+        DTypeOfTensor(block_, half) != DType::kBFloat16 || !IsCertain(wide))
+      return;
     if (!flow_.MayStandFor(wide, cast, half)) return;
     std::vector<Gradient> gradients;
     for (const OpDesc* reader : block_.Uses(half).readers) {
@@ -69,10 +67,6 @@ class FilterWidener {
     flow_.Remove(cast);
   }
 
-  bool Is(const std::string& var, DType dtype) const {
-    const VarDesc* desc = block_.FindVarRecursive(var);
-    return desc && desc->type() == VarType::kLoDTensor && desc->dtype() == dtype;
-  }
   // The op that updates a parameter checks its dtype.
   bool IsCertain(const std::string& wide) const {
     return dtypes_.Find(wide) == DType::kFloat32 || !block_.Uses(wide).writers.empty();
@@ -95,7 +89,8 @@ class FilterWidener {
     const OpDesc& cast = *readers[0];
     if (cast.type() != "cast" || flow_.IsRecomputed(cast)) return false;
     const std::string& wide = cast.Output("Out")[0];
-    if (!Is(wide, DType::kFloat32) || context_.captured.count(wide) || context_.feeds.count(wide))
+    if (DTypeOfTensor(block_, wide) != DType::kFloat32 || context_.captured.count(wide) ||
+        context_.feeds.count(wide))
       return false;
     if (block_.Uses(wide).writers.size() != 1) return false;
     // It will be written at the gradient op, which precedes the cast.
@@ -116,7 +111,7 @@ class FilterWidener {
 
 void WidenFilters(ProgramDesc& program, const PassContext& context) {
   // Checks for casts first: most programs have none, and BFloat16ProductsPay measures speed.
-  if (!CastsToBFloat16(program.Root()) || BFloat16ProductsPay()) return;
+  if (!AnyOp(program.Root(), IsCastToBFloat16) || BFloat16ProductsPay()) return;
   FilterWidener(program, context).Run();
 }
 

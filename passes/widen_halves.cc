@@ -106,11 +106,7 @@ class HalfWidener {
       widened_.insert(&op);
   }
 
-  bool IsHalf(const std::string& var) const { return Is(var, kHalf); }
-  bool Is(const std::string& var, DType dtype) const {
-    const VarDesc* desc = block_.FindVar(var);
-    return desc && desc->type() == VarType::kLoDTensor && desc->dtype() == dtype;
-  }
+  bool IsHalf(const std::string& var) const { return DTypeOfTensor(block_, var) == kHalf; }
   bool InputsAreHalf(const OpDesc& op) const {
     return !op.AnyInput(
         [&](const std::string& name) { return !IsHalf(name) || !flow_.IsConstantInARun(name); });
@@ -122,7 +118,7 @@ class HalfWidener {
     const std::string& h = op.Input("X")[0];
     const OpDesc* cast = flow_.WriterOf(h);
     return cast && IsCastTo(*cast, kHalf) && flow_.NumReaders(h) == 1 &&
-           Is(cast->Input("X")[0], DType::kFloat32) &&
+           DTypeOfTensor(block_, cast->Input("X")[0]) == DType::kFloat32 &&
            flow_.IsConstantInARun(cast->Input("X")[0]) && !flow_.IsRecomputed(*cast);
   }
 
@@ -143,7 +139,7 @@ class HalfWidener {
     const auto unrounded = unrounded_.find(op.get());
     if (unrounded == unrounded_.end()) {
       op->RenameInputs([&](const std::string& name) { return TwinOf(name, *op); });
-      twins_[out] = NewVar(out, DType::kFloat32);
+      twins_[out] = Widened(out);
       op->SetOutput("XShape", {});  // unread, and float16
       op->RenameOutputs(
           [&](const std::string& name) { return name == out ? twins_.at(out) : name; });
@@ -151,7 +147,7 @@ class HalfWidener {
       return;
     }
     const OpDesc given(*op);
-    const std::string wide = NewVar(out, DType::kFloat32);
+    const std::string wide = Widened(out);
     op->SetInput("X", {unrounded->second});
     op->SetOutput("Out", {wide});
     made_.push_back(std::move(op));
@@ -162,7 +158,7 @@ class HalfWidener {
   std::string TwinOf(const std::string& half, const OpDesc& reader) {
     const auto [it, added] = twins_.try_emplace(half);
     if (added) {
-      it->second = NewVar(half, DType::kFloat32);
+      it->second = Widened(half);
       Cast(half, it->second, DType::kFloat32, reader);
     }
     return it->second;
@@ -177,13 +173,8 @@ class HalfWidener {
     AddOrigins(given, *made_.back());
   }
 
-  std::string NewVar(const std::string& like, DType dtype) {
-    VarMeta meta = block_.FindVar(like)->meta();
-    meta.dtype = dtype;
-    const std::string name = program_.FreeName(like + "@WIDE");
-    block_.Var(name).SetMeta(meta);
-    context_.NoteMade(name, like);
-    return name;
+  std::string Widened(const std::string& half) const {
+    return context_.AddForm(program_, half, "@WIDE", DType::kFloat32);
   }
 
   ProgramDesc& program_;
@@ -200,10 +191,8 @@ class HalfWidener {
 }  // namespace
 
 void WidenHalves(ProgramDesc& program, const PassContext& context) {
-  bool narrows = false;
-  std::as_const(program).Root().ForEachOp(
-      [&](const OpDesc& op) { narrows = narrows || IsCastTo(op, kHalf); });
-  if (narrows) HalfWidener(program, context).Run();
+  const auto narrows = [](const OpDesc& op) { return IsCastTo(op, kHalf); };
+  if (AnyOp(program.Root(), narrows)) HalfWidener(program, context).Run();
 }
 
 }  // namespace coracle::inline internal

@@ -34,6 +34,18 @@ Scope SharedCopy(const Scope& scope) {
   return copy;
 }
 
+std::string AddConstant(ProgramDesc& program, Scope& parameters, const std::string& prefix,
+                        Tensor value) {
+  std::string name = program.FreeName(prefix);
+  VarDesc& var = program.Root().Var(name);
+  var.SetMeta({VarType::kLoDTensor, value.dtype(), value.shape(), 0});
+  var.SetPersistable(true);
+  var.SetIsParameter(false);
+  var.SetStopGradient(true);
+  parameters.Set(name, std::move(value));
+  return name;
+}
+
 FloatModel FloatModel::Copy() const {
   FloatModel copy;
   copy.program = program;

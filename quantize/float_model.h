@@ -36,4 +36,9 @@ FloatModel PrepareFloatModel(const ProgramDesc& program, const Scope& parameters
 // The tensors of a scope under the same names, with shared elements.
 Scope SharedCopy(const Scope& scope);
 
+// Adds a constant with a new name to the root block and to `parameters`: a persistable variable
+// that is not trained. Returns the name, which begins with `prefix`.
+std::string AddConstant(ProgramDesc& program, Scope& parameters, const std::string& prefix,
+                        Tensor value);
+
 }  // namespace coracle::inline internal

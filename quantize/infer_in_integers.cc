@@ -205,20 +205,9 @@ class IntegerWriter {
     return true;
   }
 
-  std::string AddParameter(const std::string& prefix, Tensor value) {
-    std::string name = program_.FreeName(prefix);
-    VarDesc& var = root_.Var(name);
-    var.SetMeta({VarType::kLoDTensor, value.dtype(), value.shape(), 0});
-    var.SetPersistable(true);
-    var.SetIsParameter(false);
-    var.SetStopGradient(true);
-    values_.Set(name, std::move(value));
-    return name;
-  }
-
   void WritePair(const std::string& x, const std::string& out, const Rounding& rounding) {
-    const std::string scale =
-        AddParameter(x + "@QUANT_SCALE", Tensor::Of<float>({1}, {rounding.scale}));
+    const std::string scale = AddConstant(program_, values_, x + "@QUANT_SCALE",
+                                          Tensor::Of<float>({1}, {rounding.scale}));
     WritePairWith(scale, x, out, rounding);
   }
   void WritePairWith(const std::string& scale, const std::string& x, const std::string& out,
@@ -253,8 +242,9 @@ class IntegerWriter {
                    const Tensor& weight) {
     RoundedWeight made = RoundWeightOf(op, trained_, weight);
     const std::string suffix = MostOf(op) <= 7 ? "@INT4" : "@INT8";
-    const std::string q = AddParameter(name + suffix, std::move(made.integers));
-    const std::string scale = AddParameter(name + suffix + "@SCALE", std::move(made.scales));
+    const std::string q = AddConstant(program_, values_, name + suffix, std::move(made.integers));
+    const std::string scale =
+        AddConstant(program_, values_, name + suffix + "@SCALE", std::move(made.scales));
     AttrList attrs;
     if (made.axis >= 0) attrs.push_back({"axis", made.axis});
     writer_.Into(out, "affine_dequantize", {{"X", {q}}, {"Scale", {scale}}}, attrs);

@@ -1,3 +1,4 @@
+#include <coracle/passes/pass.h>
 #include <coracle/quantize/layers.h>
 
 #include <algorithm>
@@ -9,17 +10,6 @@ namespace coracle::inline internal {
 namespace {
 
 using NameSet = std::unordered_set<std::string>;
-
-NameSet NamesInSubBlocks(const ProgramDesc& program) {
-  NameSet names;
-  for (int b = 1; b < program.NumBlocks(); ++b) {
-    program.Block(b).ForEachOp([&](const OpDesc& op) {
-      op.ForEachInput([&](const std::string& name) { names.insert(name); });
-      op.ForEachOutput([&](const std::string& name) { names.insert(name); });
-    });
-  }
-  return names;
-}
 
 // Questions about the variables of the root block.
 class Variables {

@@ -6,14 +6,6 @@
 #include <limits>
 
 namespace coracle::inline internal {
-namespace {
-
-std::vector<Tensor> RunOn(PreparedProgram& program, Scope& scope,
-                          const std::vector<Tensor>& batch) {
-  return program.Run(scope, batch);
-}
-
-}  // namespace
 
 void SignalNoise::Add(const Tensor& exact, const Tensor& approximation) {
   const std::span<const float> x = exact.span<float>(), y = approximation.span<float>();
@@ -54,8 +46,8 @@ std::vector<NoiseOf> MeasureNoise(const Compared& compared, const CalibrationFee
       executor.PrepareFrozen(compared.quantized.program, quantized_scope, inputs, exact);
   std::vector<NoiseOf> noise(exact.size());
   feeds([&](const std::vector<Tensor>& batch) {
-    const std::vector<Tensor> values = RunOn(program, scope, batch);
-    const std::vector<Tensor> others = RunOn(quantized, quantized_scope, batch);
+    const std::vector<Tensor> values = program.Run(scope, batch);
+    const std::vector<Tensor> others = quantized.Run(quantized_scope, batch);
     ParallelFor(static_cast<int64_t>(exact.size()), 1, [&](int64_t begin, int64_t end) {
       for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end); ++i) {
         noise[i].total.Add(values[i], others[i]);

@@ -17,7 +17,7 @@ using OpList = std::vector<std::unique_ptr<OpDesc>>;
 class NumberWriter {
  public:
   NumberWriter(const QuantizedParts& parts, FloatModel* result)
-      : parts_(parts), result_(*result), root_(result->program.Root()), writer_(root_, parts.ops) {}
+      : parts_(parts), result_(*result), writer_(result->program.Root(), parts.ops) {}
 
   // Writes the quantised numbers of a variable, and the numbers that they represent.
   void WritePair(const std::string& name) {
@@ -88,14 +88,7 @@ class NumberWriter {
 
  private:
   std::string AddParameter(const std::string& prefix, Tensor value) {
-    std::string name = result_.program.FreeName(prefix);
-    VarDesc& var = root_.Var(name);
-    var.SetMeta({VarType::kLoDTensor, value.dtype(), value.shape(), 0});
-    var.SetPersistable(true);
-    var.SetIsParameter(false);
-    var.SetStopGradient(true);
-    result_.parameters.Set(name, std::move(value));
-    return name;
+    return AddConstant(result_.program, result_.parameters, prefix, std::move(value));
   }
 
   // The scale and the zero point of a range; variables with one range share them.
@@ -162,7 +155,6 @@ class NumberWriter {
 
   const QuantizedParts& parts_;
   FloatModel& result_;
-  BlockDesc& root_;
   Writer writer_;
   std::unordered_map<std::string, std::pair<std::string, std::string>> scale_names_;
   std::unordered_map<std::string, std::string> pairs_, weights_, thresholds_;
