@@ -39,16 +39,19 @@ bool WouldBlock() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == E
 
 }  // namespace
 
-Connection::Connection(int socket) : socket_(socket), remote_(AddressOf(socket)) {
-  const int yes = 1;
-  ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+OwnedSocket::~OwnedSocket() {
+  if (socket_ >= 0) ::close(socket_);
 }
 
-Connection::~Connection() { ::close(socket_); }
+Connection::Connection(OwnedSocket socket)
+    : socket_(std::move(socket)), remote_(AddressOf(socket_.get())) {
+  const int yes = 1;
+  ::setsockopt(this->socket(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+}
 
 Connection::Got Connection::Receive(std::string* bytes) {
   thread_local char buffer[kReceive];
-  const ssize_t count = ::recv(socket_, buffer, sizeof buffer, MSG_DONTWAIT);
+  const ssize_t count = ::recv(socket(), buffer, sizeof buffer, MSG_DONTWAIT);
   if (count < 0 && WouldBlock()) return Got::kNothing;
   if (count <= 0) return Got::kEnd;
   bytes->append(buffer, static_cast<size_t>(count));
@@ -61,7 +64,7 @@ bool Connection::Send(std::string_view bytes, bool more, Clock::time_point deadl
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
     if (left < 0) return false;
-    const ssize_t count = ::send(socket_, bytes.data(), bytes.size(), flags);
+    const ssize_t count = ::send(socket(), bytes.data(), bytes.size(), flags);
     if (count > 0) {
       bytes.remove_prefix(static_cast<size_t>(count));
       stalled_since_ = 0;
@@ -69,7 +72,7 @@ bool Connection::Send(std::string_view bytes, bool more, Clock::time_point deadl
     }
     if (count < 0 && !WouldBlock()) return false;
     NoteStall();
-    pollfd poll_for = {socket_, POLLOUT, 0};
+    pollfd poll_for = {socket(), POLLOUT, 0};
     ::poll(&poll_for, 1, static_cast<int>(std::min<int64_t>(left + 1, kLookMs)));
   }
   return true;
@@ -78,7 +81,7 @@ bool Connection::Send(std::string_view bytes, bool more, Clock::time_point deadl
 // A socket says that it has room when a third of it is free; slow clients take less in a second.
 void Connection::NoteStall() {
   int left = 0;
-  if (::ioctl(socket_, SIOCOUTQ, &left) != 0) left = 0;
+  if (::ioctl(socket(), SIOCOUTQ, &left) != 0) left = 0;
   if (stalled_since_ != 0 && left == left_) return;
   left_ = left;
   stalled_since_ = Clock::now().time_since_epoch().count();
@@ -91,12 +94,12 @@ double Connection::StalledSeconds() const {
       .count();
 }
 
-void Connection::Abort() const { ::shutdown(socket_, SHUT_RDWR); }
+void Connection::Abort() const { ::shutdown(socket(), SHUT_RDWR); }
 
 void Connection::SendNow(std::string_view bytes) {
-  static_cast<void>(::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
+  static_cast<void>(::send(socket(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
 }
 
-void Connection::EndSending() { ::shutdown(socket_, SHUT_WR); }
+void Connection::EndSending() { ::shutdown(socket(), SHUT_WR); }
 
 }  // namespace coracle::serve

@@ -9,18 +9,31 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace coracle::serve {
 
-// A non-blocking socket, which is closed at the end.
+// A socket that is closed at the end; -1: none.
+class OwnedSocket {
+ public:
+  explicit OwnedSocket(int socket) : socket_(socket) {}
+  ~OwnedSocket();
+  OwnedSocket(OwnedSocket&& from) noexcept : socket_(std::exchange(from.socket_, -1)) {}
+  OwnedSocket& operator=(OwnedSocket&&) = delete;
+  int get() const { return socket_; }
+
+ private:
+  int socket_;
+};
+
+// A non-blocking socket.
 class Connection {
  public:
-  explicit Connection(int socket);
-  ~Connection();
+  explicit Connection(OwnedSocket socket);
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  int socket() const { return socket_; }
+  int socket() const { return socket_.get(); }
   const std::string& remote() const { return remote_; }
 
   enum class Got { kBytes, kNothing, kEnd };
@@ -42,8 +55,8 @@ class Connection {
  private:
   void NoteStall();
 
-  const int socket_;
-  std::string remote_;
+  const OwnedSocket socket_;
+  const std::string remote_;
   int left_ = 0;  // bytes that the client had not taken at the last look
   std::atomic<Clock::rep> stalled_since_{0};  // 0: Send does not wait
 };
@@ -59,8 +72,8 @@ struct Peer {
     kLeaving,  // all is sent; bytes that arrive are thrown away
   };
 
-  Peer(int socket, const RequestLimits& request_limits, MemoryBudget* memory)
-      : connection(socket), limits(request_limits), budget(memory) {
+  Peer(OwnedSocket socket, const RequestLimits& request_limits, MemoryBudget* memory)
+      : connection(std::move(socket)), limits(request_limits), budget(memory) {
     NextRequest();
   }
   void NextRequest() { parser.emplace(limits, budget); }

@@ -15,8 +15,11 @@
 #include <atomic>
 #include <cerrno>
 #include <limits>
+#include <list>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -79,6 +82,16 @@ struct RoomMakers {
   }
 };
 
+// A step of the loop. Without memory for it, gives up; the loop goes on.
+template <class Step, class GiveUp>
+void TryStep(Step step, GiveUp give_up) {
+  try {
+    step();
+  } catch (const std::bad_alloc&) {
+    give_up();
+  }
+}
+
 bool IsId(const std::string& text) {
   return text.size() <= kMaxId &&
          std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c <= '~'; });
@@ -114,6 +127,7 @@ class HttpServer::Impl {
   void TakeAnswered();
   void GoOn(const PeerPtr& peer);
   void CheckDeadlines();
+  void EndLate(const PeerPtr& peer);
   void Close(const PeerPtr& peer) { peers_.erase(peer->connection.socket()); }
   void Arm(const PeerPtr& peer) const {
     Watch(EPOLL_CTL_MOD, peer->connection.socket(), EPOLLIN | EPOLLONESHOT);
@@ -136,7 +150,7 @@ class HttpServer::Impl {
   bool listening_ = false, out_of_files_ = false;
   std::map<int, PeerPtr> peers_;  // by socket
   std::mutex mutex_;
-  std::vector<PeerPtr> answered_;  // by workers; the loop takes them
+  std::list<PeerPtr> answered_;  // by workers; the loop takes them
   WorkerThreads* workers_ = nullptr;
 };
 
@@ -180,22 +194,23 @@ void HttpServer::Impl::Run() {
   std::array<epoll_event, 64> events;
   for (Clock::time_point next_check = Clock::now();;) {
     if (stopping_) {
-      EndListening();
-      CheckDeadlines();
-      if (peers_.empty()) break;
+      TryStep([&] { EndListening(); }, [] {});
+      TryStep([&] { CheckDeadlines(); }, [] {});
+      if (peers_.empty() && listener_.socket() < 0) break;
     }
-    const bool wait = peers_.empty() && listening_;
+    const bool wait = peers_.empty() && listening_ && !stopping_;
     const int count =
         ::epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), wait ? -1 : kTickMs);
     for (int i = 0; i < count; ++i) {
       const int socket = events[static_cast<size_t>(i)].data.fd;
       if (socket == listener_.socket()) {
-        Accept(kAcceptsAtOnce);
+        TryStep([&] { Accept(kAcceptsAtOnce); }, [] {});
       } else if (socket == wake_) {
         uint64_t times = 0;
         static_cast<void>(!::read(wake_, &times, sizeof times));
       } else if (const auto found = peers_.find(socket); found != peers_.end()) {
-        Receive(PeerPtr(found->second));
+        const PeerPtr peer = found->second;
+        TryStep([&] { Receive(peer); }, [&] { Close(peer); });
       }
     }
     TakeAnswered();
@@ -205,7 +220,7 @@ void HttpServer::Impl::Run() {
       continue;
     }
     next_check = Clock::now() + std::chrono::milliseconds(kTickMs);
-    CheckDeadlines();
+    TryStep([&] { CheckDeadlines(); }, [] {});
     out_of_files_ = false;
     Listen(true);
   }
@@ -233,8 +248,8 @@ void HttpServer::Impl::Accept(int most_clients) {
       if (!listener_.HasClient()) return;
       if (!MakeRoom()) return Listen(false);
     }
-    const int socket = listener_.Accept();
-    if (socket < 0) {
+    OwnedSocket socket(listener_.Accept());
+    if (socket.get() < 0) {
       const bool no_files =
           errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
       out_of_files_ = no_files && !MakeRoom();
@@ -242,11 +257,12 @@ void HttpServer::Impl::Accept(int most_clients) {
       return;
     }
     const RequestLimits limits = {options_.max_body, options_.max_head};
-    const auto peer = std::make_shared<Peer>(socket, limits, options_.memory.get());
+    const auto peer = std::make_shared<Peer>(std::move(socket), limits, options_.memory.get());
     peer->deadline = DeadlineIn(options_.idle_seconds);
-    peers_[socket] = peer;
-    Watch(EPOLL_CTL_ADD, socket, EPOLLONESHOT);  // so that a reset is reported once
-    Receive(peer);
+    peers_[peer->connection.socket()] = peer;
+    // So that a reset is reported once.
+    Watch(EPOLL_CTL_ADD, peer->connection.socket(), EPOLLONESHOT);
+    TryStep([&] { Receive(peer); }, [&] { Close(peer); });
   }
 }
 
@@ -279,6 +295,7 @@ void HttpServer::Impl::Evict(const PeerPtr& peer) {
   const Response response = ErrorResponse(408, "the request arrives slowly while others wait");
   peer->connection.SendNow(AnswerHead(response, false, 0) + response.body);
   peer->connection.EndSending();
+  Close(peer);
   if (log_) {
     Access access = AccessOf(*peer);
     access.status = response.status;
@@ -291,7 +308,6 @@ void HttpServer::Impl::Evict(const PeerPtr& peer) {
       }
     });
   }
-  Close(peer);
 }
 
 void HttpServer::Impl::Receive(const PeerPtr& peer) {
@@ -346,7 +362,9 @@ void HttpServer::Impl::Refuse(const PeerPtr& peer, const HttpError& error) {
 void HttpServer::Impl::Dispatch(const PeerPtr& peer) {
   peer->state = Peer::State::kAnswer;
   peer->parser->request().received = Clock::now();
-  workers_->Add([this, peer] {
+  // A worker must not need memory to give the connection back.
+  const auto place = std::make_shared<std::list<PeerPtr>>(1, peer);
+  workers_->Add([this, peer, place] {
     try {
       Answer(peer);
     } catch (const std::exception&) {  // out of memory
@@ -355,19 +373,19 @@ void HttpServer::Impl::Dispatch(const PeerPtr& peer) {
     }
     {
       const std::lock_guard<std::mutex> lock(mutex_);
-      answered_.push_back(peer);
+      answered_.splice(answered_.end(), *place);
     }
     Wake();
   });
 }
 
 void HttpServer::Impl::TakeAnswered() {
-  std::vector<PeerPtr> answered;
+  std::list<PeerPtr> answered;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     answered.swap(answered_);
   }
-  for (const PeerPtr& peer : answered) GoOn(peer);
+  for (const PeerPtr& peer : answered) TryStep([&] { GoOn(peer); }, [&] { Close(peer); });
 }
 
 // After an answer. If the server stops, CheckDeadlines closes the connection, unless the client has
@@ -396,16 +414,18 @@ void HttpServer::Impl::CheckDeadlines() {
     if (peer->state != Peer::State::kAnswer && (leaves || peer->deadline < now))
       late.push_back(peer);
   }
-  for (const PeerPtr& peer : late) {
-    if (stopping_ && peer->state == Peer::State::kIdle) {
-      Receive(peer);  // what has arrived since the last look
-      if (peer->state != Peer::State::kIdle) continue;
-    }
-    if (peer->state == Peer::State::kHead || peer->state == Peer::State::kBody)
-      Refuse(peer, HttpError(408, "the request does not arrive in time"));
-    else
-      Close(peer);
+  for (const PeerPtr& peer : late) TryStep([&] { EndLate(peer); }, [&] { Close(peer); });
+}
+
+void HttpServer::Impl::EndLate(const PeerPtr& peer) {
+  if (stopping_ && peer->state == Peer::State::kIdle) {
+    Receive(peer);  // what has arrived since the last look
+    if (peer->state != Peer::State::kIdle) return;
   }
+  if (peer->state == Peer::State::kHead || peer->state == Peer::State::kBody)
+    Refuse(peer, HttpError(408, "the request does not arrive in time"));
+  else
+    Close(peer);
 }
 
 HttpServer::Access HttpServer::Impl::AccessOf(Peer& peer) {

@@ -26,6 +26,7 @@ class MemoryBudget {
     return true;
   }
   void Return(uint64_t bytes) { used_ -= bytes; }
+  uint64_t bytes() const { return bytes_; }
   uint64_t used() const { return used_; }
 
  private:
@@ -48,11 +49,17 @@ class BudgetShare {
     if (budget_) budget_->Return(bytes_);
   }
 
-  // Throws HttpError with status 503 if the budget does not have them.
+  // Throws HttpError if the budget does not have them: with status 413 if the share would be larger
+  // than the whole budget, so that no other try can succeed, and else 503.
   void Grow(uint64_t bytes) {
     if (!budget_) return;
-    if (!budget_->Reserve(bytes))
+    if (!budget_->Reserve(bytes)) {
+      if (bytes > budget_->bytes() - bytes_)
+        throw HttpError(413,
+                        "the request needs more memory than the server has for all requests "
+                        "(--max_memory_mb)");
       throw HttpError(503, "the server has no memory left for this request; try again later");
+    }
     bytes_ += bytes;
   }
   // Gives back some of them.

@@ -67,11 +67,13 @@ Rows RowsOfCsv(const PredictorCore& core, const std::string& body) {
   return rows;
 }
 
-// Another try of a picture that is too large would not succeed either.
+// A picture above a limit is refused for good. Without memory, another try may succeed.
 DecodedRow RowOfPicture(const PredictorCore& core, const std::string& body,
                         std::optional<int64_t> decode_mb) {
   try {
     return DecodePictureFile(core, body, "the picture", decode_mb);
+  } catch (const OutOfMemory& e) {
+    throw HttpError(503, e.message(), RequestEnd::kFailure);
   } catch (const Error& e) {
     if (e.code() == ErrorCode::kResourceExhausted) throw HttpError(413, e.message());
     throw;

@@ -13,8 +13,8 @@ namespace coracle::serve {
 // file of rows; `image/...` is one picture; `text/plain` is one text. The answer is
 // {"answers": [{"prob": "setosa", "prob_score": 0.98}, ...]}, see AnswersToJson. At most
 // `max_batch` rows run together. Throws HttpError: 400 for a body that the model does not read,
-// with the row, 413 for a picture that takes more than DecodeBytes(core, decode_mb) of memory, and
-// 415 for another type.
+// with the row, 413 for a picture that takes more than DecodeBytes(core, decode_mb) of memory, 415
+// for another type, and 503 if there is no memory for the picture.
 Response PredictRoute(const PredictorCore& core, const Request& request, int64_t max_batch,
                       const RunFeeds& run = {}, std::optional<int64_t> decode_mb = {});
 

@@ -270,12 +270,20 @@ Response Server::Predict(Request& request, ServedModel& model) {
   return Counted(request, model, [&] {
     BudgetShare memory(options_.memory.get());
     memory.Grow(PredictBytes(request));
+    InferTimes all;  // of the runs one after the other
     const RunFeeds run = [&](std::vector<Tensor> feeds) {
-      return model.Infer(std::move(feeds), request.deadline);
+      InferTimes times;
+      std::vector<Tensor> results = model.Infer(std::move(feeds), request.deadline, &times);
+      all.queue_seconds += times.queue_seconds;
+      all.run_seconds += times.run_seconds;
+      return results;
     };
-    return DoUntil(request.deadline, "its rows were read", [&] {
+    Response response = DoUntil(request.deadline, "its rows were read", [&] {
       return PredictRoute(model.predictor(), request, model.max_batch(), run, model.decode_mb());
     });
+    response.queue_seconds = all.queue_seconds;
+    response.run_seconds = all.run_seconds;
+    return response;
   });
 }
 

@@ -4,9 +4,9 @@
 #include <condition_variable>
 #include <cstddef>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -29,8 +29,8 @@ class WorkerThreads {
     if (idle_ >= tasks_.size() || threads_.size() >= most_) return;
     try {
       threads_.emplace_back([this] { Work(); });
-    } catch (const std::system_error&) {
-      // The threads that are there have more to do.
+    } catch (const std::exception&) {
+      // No thread, or no memory for it: the threads that are there have more to do.
     }
   }
   // Runs the tasks that wait, and ends the threads.

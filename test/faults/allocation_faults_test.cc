@@ -6,11 +6,14 @@
 #include <coracle/convert/models.h>
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/file.h>
+#include <coracle/framework/base/memory_errors.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/layers/builder.h>
 #include <coracle/optimizer/optimizer.h>
 #include <coracle/test/faults/allocations.h>
 #include <coracle/test/test_data.h>
+#include <coracle/test/train/picture_files.h>
+#include <coracle/train/data/picture.h>
 #include <coracle/train/run/trainer.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -321,6 +324,24 @@ MakeWork Importing(const std::function<void(Imported&)>& import) {
     return Work{.attempt = [state, import] { import(*state); },
                 .result = [state] { return state->Bytes(); }};
   };
+}
+
+// No allocation of libpng or libjpeg that fails passes for a damaged picture.
+TEST(AllocationFaults, OfPictures) {
+  const auto decoding = [](const std::string& bytes) {
+    return [bytes] {
+      const auto picture = std::make_shared<Tensor>();
+      const auto attempt = [bytes, picture] {
+        *picture = TranslateMemoryErrors([&] { return DecodePicture(bytes, "a picture", 3); },
+                                         [] { return "a picture"; });
+      };
+      return Work{.attempt = attempt, .result = [picture] { return BytesOf({*picture}); }};
+    };
+  };
+  const std::vector<uint8_t> pixels(size_t{3} * 40 * 40, 77);
+  CheckAll("png", decoding(MakePng(40, 8, 2, {40, std::string(120, 'a')})), 100);
+  CheckAll("jpeg", decoding(MakeJpeg(40, 40, 3, pixels)), 100);
+  CheckAll("progressive jpeg", decoding(MakeJpeg(40, 40, 3, pixels, true)), 100);
 }
 
 TEST_F(AllocationFaultsOfFiles, ImportingForInputs) {

@@ -1,6 +1,7 @@
 // POST /v1/predict: bodies of all types, with a model that adds up its inputs.
 
 #include <coracle/framework/base/error.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/serve/predict_route.h>
 #include <coracle/test/train/picture_files.h>
 #include <gtest/gtest.h>
@@ -139,6 +140,24 @@ TEST(PredictRoute, MemoryOfPictures) {
   request.body = jpeg;
   EXPECT_EQ(PredictRoute(strict, request, 2, {}, 64).status, 200);
   EXPECT_THROW(PredictRoute(free, request, 2, {}, 1), HttpError);
+}
+
+// The picture itself is not too large: there may be memory at another try.
+TEST(PredictRoute, NoMemoryForAPicture) {
+  const PredictorCore core = CoreOf(
+      "version: 1 picture { column: 'image' channels: 1 height: 100 width: 100 } "
+      "input { column: 'image' var: 'x' } output { var: 'y' }",
+      {-1, 1, 100, 100}, DType::kFloat32, {"y"},
+      [](const std::vector<Tensor>& feeds) { return feeds; });
+  const std::string pixels = "P5 100 100 255\n" + std::string(10'000, 'x');
+  const std::string png = MakePng(100, 8, 0, {100, std::string(100, 'x')});
+  const std::string jpeg = MakeJpeg(100, 100, 1, std::vector<uint8_t>(10'000, 51));
+  for (const std::string& picture : {pixels, png, jpeg}) {
+    EXPECT_NE(Answer(core, "image/x", picture), "");
+    const ScopedLimits limited(std::make_shared<ResourceLimits>(ResourceOptions{.memory = 5'000}));
+    const std::string why = Refused(503, core, "image/x", picture);
+    EXPECT_NE(why.find("out of memory"), why.npos) << why;
+  }
 }
 
 TEST(PredictRoute, Texts) {

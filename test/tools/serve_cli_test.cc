@@ -170,7 +170,8 @@ TEST_F(ServeCli, BombsStayBelowTheBudget) {
     clients.emplace_back([&] {
       for (int k = 0; k < 5; ++k) {
         const std::string answer = Ask(serving, bomb);
-        EXPECT_EQ(answer.substr(0, 13), "HTTP/1.1 503 ") << answer;
+        const std::string status = answer.substr(0, 13);  // 413: unpacked, it takes 117 MB
+        EXPECT_TRUE(status == "HTTP/1.1 503 " || status == "HTTP/1.1 413 ") << answer;
       }
     });
   }

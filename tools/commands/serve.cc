@@ -68,7 +68,8 @@ Fields<ServeFlags> ServeFields() {
       .Add(
           "max_memory_mb", &F::max_memory_mb,
           "most `MB` (megabytes) of all requests that are there at the same time, with the tensors "
-          "that are made of them; more are answered with status 503; 0: 16 times --max_body_mb",
+          "that are made of them; more are answered with status 503, and one that alone takes more "
+          "with 413; 0: 16 times --max_body_mb",
           ClosedRange(0, int64_t{1} << 30))
       .Add("decode_mb", &F::decode_mb, kDecodeDoc, LimitedRange(1, 1 << 24))
       .Add("connections", &F::connections,

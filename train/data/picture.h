@@ -36,7 +36,8 @@ Tensor DecodePicture(std::string_view bytes, const std::string& source, const Pi
 // Values of 16 bits are rounded to 8: v * 255 / 65535. Gamma, colour profiles and EXIF data, which
 // includes the orientation of a photograph, are ignored. Throws kDataLoss for bytes that are
 // damaged, cut off or no picture, kInvalidArgument for a JPEG in CMYK, and kResourceExhausted for
-// a picture above the limits, before its memory is allocated. `source` names the picture in errors.
+// a picture above the limits, before its memory is allocated. Without memory, throws OutOfMemory.
+// `source` names the picture in errors.
 Tensor DecodePicture(std::string_view bytes, const std::string& source, int64_t channels);
 
 // Resizes a picture [C, H, W] of uint8 or float32 to [C, height, width]; uint8 is rounded half up.

@@ -1,4 +1,5 @@
 #include <coracle/framework/base/error.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/train/data/picture.h>
 #include <coracle/train/data/picture_formats.h>
 #include <fmt/format.h>
@@ -64,6 +65,8 @@ class JpegDecoder {
   void Run(void (JpegDecoder::*step)()) {
     if (Succeeds(step)) return;
     CheckPictureTime();
+    if (no_memory_)
+      throw OutOfMemory(source_ + ": the system cannot provide memory to read this JPEG");
     ThrowDamagedPicture(source_, fmt::format("damaged JPEG ({})", what_));
   }
   bool Succeeds(void (JpegDecoder::*step)()) {
@@ -114,6 +117,7 @@ class JpegDecoder {
 
   [[noreturn]] static void Fail(j_common_ptr jpeg) {
     auto* self = static_cast<JpegDecoder*>(jpeg->client_data);
+    self->no_memory_ = jpeg->err->msg_code == JERR_OUT_OF_MEMORY;
     char message[JMSG_LENGTH_MAX];
     jpeg->err->format_message(jpeg, message);
     self->Jump(message);
@@ -139,7 +143,7 @@ class JpegDecoder {
 
   std::string_view bytes_;
   const std::string& source_;
-  bool grey_;
+  bool grey_, no_memory_ = false;
   std::vector<uint8_t> row_;
   char what_[JMSG_LENGTH_MAX] = {};
   std::jmp_buf jump_ = {};

@@ -1,4 +1,5 @@
 #include <coracle/framework/base/error.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/train/data/picture.h>
 #include <coracle/train/data/picture_formats.h>
 #include <fmt/format.h>
@@ -6,6 +7,7 @@
 
 #include <algorithm>
 #include <csetjmp>
+#include <cstdlib>
 #include <cstring>
 #include <vector>
 
@@ -17,11 +19,12 @@ namespace {
 class PngDecoder {
  public:
   PngDecoder(std::string_view bytes, const std::string& source) : bytes_(bytes), source_(source) {
-    png_ = png_create_read_struct(PNG_LIBPNG_VER_STRING, this, Fail, Ignore);
+    png_ =
+        png_create_read_struct_2(PNG_LIBPNG_VER_STRING, this, Fail, Ignore, this, Allocate, Free);
     if (png_) info_ = png_create_info_struct(png_);
     if (info_) return;
     png_destroy_read_struct(&png_, nullptr, nullptr);
-    throw Error(ErrorCode::kResourceExhausted, source + ": no memory to read a PNG");
+    ThrowNoMemory();
   }
   ~PngDecoder() { png_destroy_read_struct(&png_, &info_, nullptr); }
   PngDecoder(const PngDecoder&) = delete;
@@ -63,7 +66,11 @@ class PngDecoder {
   void Run(void (PngDecoder::*step)()) {
     if (Succeeds(step)) return;
     CheckPictureTime();
+    if (no_memory_) ThrowNoMemory();
     ThrowDamagedPicture(source_, fmt::format("damaged PNG ({})", what_));
+  }
+  [[noreturn]] void ThrowNoMemory() const {
+    throw OutOfMemory(source_ + ": the system cannot provide memory to read this PNG");
   }
   bool Succeeds(void (PngDecoder::*step)()) {
     if (setjmp(png_jmpbuf(png_))) return false;
@@ -120,10 +127,17 @@ class PngDecoder {
     png_longjmp(png, 1);
   }
   static void Ignore(png_structp, png_const_charp) {}
+  static png_voidp Allocate(png_structp png, png_alloc_size_t bytes) {
+    void* memory = std::malloc(bytes);
+    if (!memory) static_cast<PngDecoder*>(png_get_mem_ptr(png))->no_memory_ = true;
+    return memory;
+  }
+  static void Free(png_structp, png_voidp memory) { std::free(memory); }
 
   std::string_view bytes_;
   const std::string& source_;
   size_t at_ = 0;
+  bool no_memory_ = false;
   char what_[200] = {};
   png_structp png_ = nullptr;
   png_infop info_ = nullptr;

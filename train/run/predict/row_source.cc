@@ -1,4 +1,5 @@
 #include <coracle/framework/base/file.h>
+#include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/io/tensor_io.h>
 #include <coracle/train/data/picture.h>
@@ -361,6 +362,8 @@ DecodedRow DecodePictureFile(const PredictorCore& core, std::string_view bytes,
   const Tensor picture = npy ? ParseNpy(bytes, source) : DecodePicture(bytes, source, form);
   try {
     return core.decoder().DecodePicture(picture);
+  } catch (const OutOfMemory&) {
+    throw;
   } catch (const Error& e) {
     throw e.WithPrefix(source);
   }

@@ -68,7 +68,8 @@ bool IsPictureName(const std::string& path);
 // The most memory that decoding a picture may take: `decode_mb` MiB, else what the description of
 // the model says.
 uint64_t DecodeBytes(const PredictorCore& core, std::optional<int64_t> decode_mb);
-// Decodes the bytes of a picture for the model. Throws kResourceExhausted above that limit.
+// Decodes the bytes of a picture for the model. Throws kResourceExhausted above that limit, and
+// OutOfMemory if the system refuses memory.
 DecodedRow DecodePictureFile(const PredictorCore& core, std::string_view bytes,
                              const std::string& source, std::optional<int64_t> decode_mb = {});
 
