@@ -37,6 +37,9 @@ constexpr int64_t kWidth = 64, kClasses = 10;
 constexpr size_t kCases = 64;
 // The least share of good requests that must be answered.
 constexpr double kLeastAnswered = 0.5;
+// On a busy machine, a short soak goes on until so many good requests have ended.
+constexpr uint64_t kLeastRequests = 100;
+constexpr double kMostLonger = 10;  // times the length that is asked for
 
 // y = relu(x w) v, with parameters that `seed` decides.
 void SaveNetwork(const std::string& prefix, unsigned seed) {
@@ -222,7 +225,7 @@ std::vector<BadRequest> BadRequests() {
        {400}},
       {Post("/v2/models/none/infer", "{}", ""), {404}},
       {Post(infer, "{}", "Request-Timeout-Ms: x\r\n"), {400}},
-      {Post(infer, GzipBomb(), "Content-Encoding: gzip\r\n"), {400, 503}},
+      {Post(infer, GzipBomb(), "Content-Encoding: gzip\r\n"), {413, 503}},
       {Post(infer, "damaged", "Content-Encoding: gzip\r\n"), {400}},
       {fmt::format("POST {} HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999999\r\n\r\n", infer),
        {413}},
@@ -255,6 +258,11 @@ class Counts {
   uint64_t wrong() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return wrong_;
+  }
+  // Good requests that have ended, answered or refused.
+  uint64_t ended() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return answered_ + refused_;
   }
   // Whether enough of the good requests got their answer since the start. If not, prints why.
   bool WereAnswered() {
@@ -491,11 +499,16 @@ int Main(const Arguments& arguments) {
   ServerProcess server(coracle, scratch.path + "/served", log, arguments.Real("time_limit", 0));
   Soak soak(server, scratch.path, std::move(cases));
   soak.Begin(arguments.Whole("connections", 8));
-  const double begin = Now(), end = begin + 60 * arguments.Real("minutes", 60);
+  const double begin = Now(), length = 60 * arguments.Real("minutes", 60);
+  const auto goes_on = [&] {
+    const double passed = Now() - begin;
+    return passed < length ||
+           (passed < kMostLonger * length && soak.counts().ended() < kLeastRequests);
+  };
   const double interval = arguments.Real("interval", 60);
   std::vector<double> resident;
-  for (double next = begin + interval; Now() < end && server.Runs(); next += interval) {
-    while (Now() < std::min(next, end)) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  for (double next = begin + interval; goes_on() && server.Runs(); next += interval) {
+    while (Now() < next && goes_on()) std::this_thread::sleep_for(std::chrono::milliseconds(50));
     resident.push_back(server.ResidentMb());
     soak.counts().Report((Now() - begin) / 60, resident.back());
   }

@@ -62,7 +62,9 @@ const fail = error => show(make("p", {className: "error"}, error.message));
 
 // --- answers ---
 
-const short = value => typeof value === "number" ? String(+value.toPrecision(6)) : String(value);
+// Six digits; whole numbers as they are, unless the browser has rounded them.
+const short = value => typeof value !== "number" || Number.isSafeInteger(value) ? String(value)
+  : Number.isInteger(value) ? value.toPrecision(6) : String(+value.toPrecision(6));
 const bars = rows => {  // [name, number]
   const most = Math.max(...rows.map(([, number]) => Math.abs(number)), 1e-30);
   return make("table", {}, ...rows.map(([name, number]) => {
@@ -94,6 +96,7 @@ const showRows = answers => answers.flatMap(answer => Object.entries(answer).fla
 
 // --- inputs ---
 
+let forms = 0, runs = 0;  // how many were asked for
 let send = async () => [];
 const field = (name, note, element) => {
   element.id = "field" + document.querySelectorAll("#form label").length;
@@ -162,7 +165,7 @@ const tensorField = input => {
   const text = field(name, note, make("textarea", {rows: 4, spellcheck: false}));
   const zero = datatype === "BYTES" ? "" : datatype === "BOOL" ? false : 0;
   const zeros = d => d === size.length ? zero : Array.from({length: size[d]}, () => zeros(d + 1));
-  const count = size.reduce((a, b) => a * b, 1);
+  const count = size.reduce((a, b) => a * b, 1), number = forms;
   if (count <= 4096) text.value = JSON.stringify(zeros(0));
   let pixels;
   if (datatype === "FP32" && size.length === 4 && [1, 3].includes(size[1]) && size[2] > 1 && size[3] > 1) {
@@ -170,31 +173,32 @@ const tensorField = input => {
       pixels = file && pixelsOf(file, size.slice(1)).catch(() => {
         throw new Error(`${name}: the browser cannot read this picture`);
       });
-      pixels?.catch(fail);
+      pixels?.catch(error => number === forms && fail(error));
       text.disabled = Boolean(file);
     });
   }
   return async () => {
-    if (pixels) return {name, datatype, shape: [1, ...size.slice(1)], data: await pixels};
+    const tensor = (shape, data) =>  // the text as it is: JSON.parse rounds large integers
+      `{"name":${JSON.stringify(name)},"datatype":"${datatype}","shape":[${shape}],"data":${data}}`;
+    if (pixels) return tensor([1, ...size.slice(1)], JSON.stringify(await pixels));
     let data;
     try {
       data = JSON.parse(text.value);
     } catch (error) {
       throw new Error(`${name} is not JSON: ${error.message}`);
     }
-    return {name, datatype, shape: shapeOf(data), data};
+    return tensor(shapeOf(data), text.value);
   };
 };
 const tensorForm = (model, inputs) => {
   const fields = inputs.map(tensorField);
   send = async () => {
-    const body = JSON.stringify({inputs: await Promise.all(fields.map(value => value()))});
+    const body = `{"inputs":[${await Promise.all(fields.map(value => value()))}]}`;
     return showTensors((await ask(`/v2/models/${encodeURIComponent(model)}/infer`,
                                   {method: "POST", body})).outputs);
   };
 };
 
-let forms = 0;  // how many forms were asked for
 const form = async (raw = true) => {
   const name = $("model").value, number = ++forms;
   $("form").replaceChildren();
@@ -216,16 +220,20 @@ const form = async (raw = true) => {
   else tensorForm(name, model.inputs);
   $("form").append(make("button", {id: "run"}, "Run"));
 };
+// Shows the answer, unless another form or another run was asked for meanwhile.
 const run = async () => {
-  $("run").disabled = true;
-  const begin = performance.now();
+  const number = forms, turn = ++runs, button = $("run"), begin = performance.now();
+  const isLatest = () => number === forms && turn === runs;
+  if (!button) return;  // the form is not there yet
+  button.disabled = true;
   try {
     const parts = await send();
-    show(...parts, make("p", {}, make("small", {}, `${Math.round(performance.now() - begin)} ms`)));
+    const time = make("small", {}, `${Math.round(performance.now() - begin)} ms`);
+    if (isLatest()) show(...parts, make("p", {}, time));
   } catch (error) {
-    fail(error);
+    if (isLatest()) fail(error);
   }
-  $("run").disabled = false;
+  if (isLatest()) button.disabled = false;
 };
 $("form").onsubmit = event => {
   event.preventDefault();
