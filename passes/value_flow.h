@@ -12,8 +12,8 @@
 //   });
 //   flow.Apply();
 //
-// The block changes only in Apply, so its index of uses stays valid. Source tells which variable an
-// input will be.
+// The block changes only in Apply, so its index of uses stays valid. Source returns the variable
+// that an input will be.
 
 #include <coracle/passes/pass.h>
 

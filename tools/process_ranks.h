@@ -19,7 +19,7 @@ Fields<ExchangeFlags> ExchangeFields();
 // it once.
 std::shared_ptr<Communicator> CommunicatorOfProcess(const ExchangeFlags& flags);
 // Throws kInvalidArgument if this is one of several processes. The command does not share its work,
-// so each process would do all of it. `instead` tells the user how to work on several ranks.
+// so each process would do all of it. `instead` says how to work on several ranks.
 void RequireOneProcess(const std::string& command, const std::string& instead);
 
 }  // namespace coracle::tools

@@ -68,7 +68,7 @@ class MpiThread {
   [[noreturn]] void ThrowUnlike(const MpiJob& job);
   [[noreturn]] void ThrowAbsent(const MpiJob& job);
 
-  // Tells ranks that wait for this one how far it is.
+  // Reports to the ranks that wait for this one how far it is.
   void AnswerQuestions();
   // The number of the last exchange that each rank has begun: kSilent for a rank that does not
   // answer, kLeft for a rank that will begin no more exchanges.

@@ -120,8 +120,8 @@ KernelTrials TryAll(const PrepareContext& context, const std::vector<TensorArg>&
   KernelTrials trials;
   double least = std::numeric_limits<double>::infinity();
   const auto weigh = [&](size_t i, double seconds, bool by_rule) {
-    trials.told +=
-        fmt::format("{}{} {:.3g} ms", trials.told.empty() ? "" : ", ", ways[i].name, seconds * 1e3);
+    trials.times += fmt::format("{}{} {:.3g} ms", trials.times.empty() ? "" : ", ", ways[i].name,
+                                seconds * 1e3);
     const double weighed = by_rule ? kWorthLeaving * seconds : seconds;
     if (weighed >= least) return;
     least = weighed;

@@ -13,7 +13,7 @@ struct KernelTrials {
   // Index of the way; -1: none can be tried, so the fixed rules must choose.
   int fastest = -1;
   bool by_rule = false;  // the argument it was prepared with
-  std::string told;      // "winograd 1.2 ms, onednn 1.9 ms"
+  std::string times;     // "winograd 1.2 ms, onednn 1.9 ms"
 };
 
 // Tries each way that supports the case, with as many threads as a run would have. The way

@@ -333,7 +333,7 @@ Kernel OpPlanner::Choose(const PrepareContext& context, const std::vector<Tensor
   if (trials.fastest < 0) return ArgTable::Choose(context, tensors, ways);
   const KernelWay& way = ways[static_cast<size_t>(trials.fastest)];
   Kernel kernel = way.prepare(context, trials.by_rule);
-  NoteKernel(fmt::format("{}: {}", way.name, trials.told));
+  NoteKernel(fmt::format("{}: {}", way.name, trials.times));
   return kernel;
 }
 

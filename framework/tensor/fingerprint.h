@@ -1,5 +1,5 @@
 #pragma once
-// A hash that tells whether bytes have changed.
+// A hash that shows whether bytes have changed.
 
 #include <cstddef>
 #include <cstdint>
