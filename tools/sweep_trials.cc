@@ -19,6 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kRecord = "sweep.json";
+constexpr const char* kOnlyInFloat = "no evaluation after quantize.start_step";
 constexpr uint64_t kMaxRecord = uint64_t{64} << 20;
 
 std::string InSweep(const SweepOptions& options, const std::string& name) {
@@ -34,11 +36,29 @@ std::vector<TrialSettings> ReadTrials(const JsonReader& json) {
   return trials;
 }
 
+bool IsOnlyInFloat(const RunSummary& summary, const SweepOptions& options) {
+  return !options.metric.starts_with("train/") && summary.OnlyInFloat(options.metric);
+}
+
+// Trials that had no value, with their numbers and errors only.
+std::vector<Trial> TrialsWithErrors(const JsonReader& json) {
+  std::vector<Trial> trials;
+  if (!json.Has("errors")) return trials;
+  for (const auto& [number, error] : json.At("errors").Members()) {
+    int64_t n = 0;
+    if (!ParseInt64(number, &n) || n < 1) error.Fail("is not of the number of a trial");
+    trials.emplace_back();
+    trials.back().number = static_cast<size_t>(n);
+    trials.back().error = error.Text();
+  }
+  return trials;
+}
+
 // The last value of the metric, or the best one. The model of a job that quantises computes with
 // rounding, so that evaluations before do not say how good it is. But until then, trials that have
 // come equally far can be compared.
 std::optional<double> ValueOf(const RunSummary& summary, const SweepOptions& options, bool last) {
-  if (last && summary.all_in_float && !options.metric.starts_with("train/")) return std::nullopt;
+  if (last && IsOnlyInFloat(summary, options)) return std::nullopt;
   const std::vector<NamedValue>& values = !options.best      ? summary.values
                                           : options.maximize ? summary.largest
                                                              : summary.smallest;
@@ -67,6 +87,27 @@ std::string ErrorIn(const std::string& output) {
   return error;
 }
 
+std::string Reason(const Trial& trial) { return trial.error.empty() ? "no value" : trial.error; }
+
+// OUT/sweep.json: the sweep, and why trials have no value.
+void WriteRecord(const SweepOptions& options, const std::vector<Trial>& trials) {
+  nlohmann::ordered_json json = {{"format", "coracle sweep"},
+                                 {"version", 1},
+                                 {"job", Utf8(options.job)},
+                                 {"metric", Utf8(options.metric)},
+                                 {"halving", options.halving},
+                                 {"job_text", Utf8(options.job_text)},
+                                 {"trials", nlohmann::ordered_json::array()},
+                                 {"errors", nlohmann::ordered_json::object()}};
+  for (const TrialSettings& trial : options.trials) {
+    json["trials"].push_back(nlohmann::ordered_json::array());
+    for (const std::string& setting : trial) json["trials"].back().push_back(Utf8(setting));
+  }
+  for (const Trial& trial : trials)
+    if (!trial.error.empty()) json["errors"][std::to_string(trial.number)] = Utf8(trial.error);
+  WriteFileAtomic(InSweep(options, kRecord), json.dump(1) + "\n");
+}
+
 // How far a round goes, in steps or epochs of the job.
 struct Budget {
   int64_t amount = 0;
@@ -90,6 +131,7 @@ class TrialRounds {
       ReadState(&trial);
       trials_.push_back(std::move(trial));
     }
+    ReadErrors();
   }
 
   std::vector<Trial> Run() {
@@ -147,7 +189,10 @@ class TrialRounds {
     std::vector<ChildCommand> commands;
     for (Trial* trial : trials) {
       trial->value = ValueOf(trial->summary, options_, budget.last);
-      if (IsComplete(*trial, budget)) continue;
+      if (IsComplete(*trial, budget)) {
+        SetReason(budget, trial->error, trial);
+        continue;
+      }
       MakeDirectories(trial->directory);
       to_run.push_back(trial);
       commands.push_back(CommandFor(*trial, budget));
@@ -155,12 +200,11 @@ class TrialRounds {
     int stopped = 0;
     RunChildren(commands, options_.jobs, [&](size_t i, int code) {
       Trial& trial = *to_run[i];
-      trial.error = code == 1 || code == 2 ? ErrorIn(commands[i].output) : "";
       ReadState(&trial);
       trial.value = ValueOf(trial.summary, options_, budget.last);
-      if (!trial.value && budget.last && trial.error.empty() && trial.summary.all_in_float)
-        trial.error = "no evaluation after quantize.start_step";
+      SetReason(budget, code == 1 || code == 2 ? ErrorIn(commands[i].output) : "", &trial);
       if (code >= 128) stopped = code - 128;
+      WriteRecord(options_, trials_);
       Report(trial);
       return code < 128;
     });
@@ -169,10 +213,26 @@ class TrialRounds {
                   fmt::format("signal {} stopped a trial; the same command goes on", stopped));
   }
 
+  // Why the trial has no value: what its process printed, or its evaluations do not count.
+  void SetReason(const Budget& budget, const std::string& error, Trial* trial) const {
+    trial->error = trial->value ? "" : error;
+    if (!trial->value && trial->error.empty() && budget.last &&
+        IsOnlyInFloat(trial->summary, options_))
+      trial->error = kOnlyInFloat;
+  }
+
+  // Those of a sweep that was interrupted, or that ran before, perhaps with another metric.
+  void ReadErrors() {
+    const std::string file = InSweep(options_, kRecord);
+    for (const Trial& known : TrialsWithErrors(JsonReader(ReadFile(file, kMaxRecord), file)))
+      if (known.number <= trials_.size() && known.error != kOnlyInFloat)
+        trials_[known.number - 1].error = known.error;
+  }
+
   void Report(const Trial& trial) const {
     const std::string value =
         trial.value ? fmt::format("{}={}", options_.metric, FormatNumber(*trial.value))
-                    : "failed: " + (trial.error.empty() ? "no value" : trial.error);
+                    : "failed: " + Reason(trial);
     Print(fmt::format("trial {}: step {}, {}   {}\n", trial.number, trial.summary.step, value,
                       Join(trial.settings, " ")));
     Flush();  // the next line may come hours later
@@ -186,7 +246,8 @@ class TrialRounds {
 }  // namespace
 
 void OpenSweep(const SweepOptions& options, bool overwrite) {
-  const std::string file = InSweep(options, "sweep.json");
+  const std::string file = InSweep(options, kRecord);
+  std::vector<Trial> known;
   if (overwrite) {
     for (size_t i = 0; FileExists(InSweep(options, fmt::format("trial_{:03}", i + 1))); ++i)
       RemoveDirectory(InSweep(options, fmt::format("trial_{:03}", i + 1)));
@@ -201,19 +262,9 @@ void OpenSweep(const SweepOptions& options, bool overwrite) {
         !std::equal(before.begin(), before.end(), options.trials.begin()))
       ThrowInvalid(fmt::format("{}: holds another sweep; give --overwrite or another --out",
                                PrintableLine(file)));
+    known = TrialsWithErrors(json);
   }
-  nlohmann::ordered_json json = {{"format", "coracle sweep"},
-                                 {"version", 1},
-                                 {"job", Utf8(options.job)},
-                                 {"metric", Utf8(options.metric)},
-                                 {"halving", options.halving},
-                                 {"job_text", Utf8(options.job_text)},
-                                 {"trials", nlohmann::ordered_json::array()}};
-  for (const TrialSettings& trial : options.trials) {
-    json["trials"].push_back(nlohmann::ordered_json::array());
-    for (const std::string& setting : trial) json["trials"].back().push_back(Utf8(setting));
-  }
-  WriteFileAtomic(file, json.dump(1) + "\n");
+  WriteRecord(options, known);
 }
 
 std::vector<Trial> RunTrials(const SweepOptions& options, const JobConfig& job) {
@@ -235,6 +286,8 @@ std::string TrialTable(const std::vector<Trial>& trials, const std::string& metr
                          trial.summary.step, trial.summary.end - trial.summary.begin,
                          Join(trial.settings, " "));
   }
+  for (const Trial& trial : trials)
+    if (!trial.value) table += fmt::format("trial {} failed: {}\n", trial.number, Reason(trial));
   return table;
 }
 

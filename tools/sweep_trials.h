@@ -18,7 +18,7 @@ struct SweepOptions {
   std::vector<TrialSettings> trials = {};
   std::vector<std::string> words = {};  // further words of each `coracle train`
   int jobs = 1;                         // trials at the same time
-  int32_t halving = 0;                  // see RunHalving; 0: every trial runs to its end
+  int32_t halving = 0;                  // see RunTrials; 0: every trial runs to its end
   std::string metric = {};              // "test/loss"
   bool maximize = false;
   bool best = false;  // compares the best evaluations of the runs, not the last ones
@@ -29,13 +29,13 @@ struct Trial {
   TrialSettings settings = {};
   std::string directory = {};
   RunSummary summary = {};           // of its log
-  std::string error = {};            // the first line of its error; "" if it did not fail
+  std::string error = {};            // why it has no value, in one line; "" if that is not known
   std::optional<double> value = {};  // of the metric; none without one
 };
 
 // Writes OUT/sweep.json, or checks that it is of the same sweep: it must have the same text of the
-// job, and the trials that it lists must be the first of these. Throws kInvalidArgument if it is
-// not, kDataLoss for a damaged one.
+// job, and the trials that it lists must be the first of these. The errors in it are kept. Throws
+// kInvalidArgument if it is not, kDataLoss for a damaged one.
 void OpenSweep(const SweepOptions& options, bool overwrite);
 
 // Runs the trials that are not complete: those that have snapshots continue. A failed trial does

@@ -216,6 +216,17 @@ TEST_F(Cli, SweepAndRuns) {
       0, {"left out: not a run's log: output/bad/log.jsonl:1", "output/tiny_sweep/trial_001"});
   Expect("coracle sweep job.pbtxt --set=max_iter=1,2 --halving=2 --out=refused", 2,
          {"--halving sets max_iter itself; remove --set=max_iter"});
+  // The sweep's record keeps why a trial has no value. A trial that is complete does not run again.
+  const std::string failing =
+      "coracle sweep job.pbtxt --set='model=\"softmax.pbtxt\",\"nowhere.pbtxt\"' --out=failing";
+  Expect(failing + " && cat failing/sweep.json", 0,
+         {"trial 2: step 0, failed: ", "\ntrial 2 failed: ", "\"errors\": {\n  \"2\": \""});
+  WriteFileAtomic(Path("failing/trial_002/log.jsonl"),
+                  "{\"type\":\"start\",\"job\":\"tiny\",\"step\":0,\"total_steps\":8,"
+                  "\"steps_per_epoch\":4,\"time\":1}\n"
+                  "{\"type\":\"end\",\"step\":8,\"stopped\":false,\"time\":2}\n");
+  Expect(failing + " | grep -A9 '^trial  '; tail -1 failing/table.txt", 0,
+         {"nowhere.pbtxt", "\ntrial 2 failed: "});
   // A trial that was interrupted in its last round goes on from there.
   Expect(
       "for i in 1 2 3 4; do grep -q '\"step\":8' halved/trial_00$i/log.jsonl && "
@@ -280,6 +291,9 @@ TEST_F(Cli, SweepOfQuantisedTraining) {
   // A trial that never rounds has no value; the rounds of --halving compare what there is.
   Expect("coracle sweep job.pbtxt --set=max_iter=4,8 --out=short", 0,
          {"trial 1: step 4, failed: no evaluation after quantize.start_step", "\n    2  "});
+  // The same command finds both trials complete, and still says why one has no value.
+  Expect("coracle sweep job.pbtxt --set=max_iter=4,8 --out=short && cat short/table.txt", 0,
+         {"settings\n    2  ", "\ntrial 1 failed: no evaluation after quantize.start_step\n"});
   Expect("coracle sweep job.pbtxt --set=optimizer.sgd.learning_rate=0.001,0.1 --out=h --halving=2",
          0, {"trial 1: step 4, test/loss=", "trial 2: step 8, test/loss="});
   Expect("coracle sweep job.pbtxt --set=quantize.start_step=2,4 --out=q --halving=2", 2,

@@ -1,5 +1,5 @@
 // What a trained model keeps of its data's meaning: the order of channels, whether an output holds
-// scores, the unit of labels, arrays; and what its log says of evaluations.
+// scores, the unit of labels, arrays.
 
 #include <coracle/framework/base/file.h>
 #include <coracle/framework/io/tensor_io.h>
@@ -405,52 +405,6 @@ TEST(Confusion, OfRanksIsThatOfAllRows) {
   const std::string one = matrix_of(1);
   EXPECT_GT(one.size(), 100u);
   EXPECT_EQ(matrix_of(3), one);
-}
-
-// --- summaries of runs ---
-
-TEST(RunSummaries, KeepTheExtremesOfEvaluations) {
-  TempDir dir;
-  const auto test = [](int step, const std::string& loss) {
-    return "{\"type\":\"test\",\"set\":\"test\",\"step\":" + std::to_string(step) +
-           ",\"rows\":1,\"values\":{\"loss\":" + loss + "},\"time\":1}\n";
-  };
-  const auto start = [](int step) {
-    return "{\"type\":\"start\",\"job\":\"j\",\"step\":" + std::to_string(step) +
-           ",\"total_steps\":9,\"steps_per_epoch\":3,\"time\":1}\n";
-  };
-  // The run was killed after step 6 and resumed at step 3: the loss of step 6 never was.
-  WriteFileAtomic(dir / "log.jsonl", start(0) + test(3, "0.5") + test(6, "0.1") + start(3) +
-                                         test(6, "0.3") + test(9, "0.4") + test(9, "null"));
-  const RunSummary summary = ReadRunSummary(dir.path());
-  ASSERT_EQ(summary.smallest.size(), 1u);
-  EXPECT_EQ(summary.smallest[0].name, "test/loss");
-  EXPECT_EQ(summary.smallest[0].value, 0.3);
-  EXPECT_EQ(summary.largest[0].value, 0.5);
-}
-
-// Evaluations of a job that quantises count from start_step on.
-TEST(RunSummaries, LeaveOutFloat) {
-  TempDir dir;
-  const auto summary_of = [&](const std::string& steps) {
-    std::string log =
-        "{\"type\":\"start\",\"job\":\"j\",\"step\":0,\"total_steps\":9,\"steps_per_epoch\":3," +
-        steps + "\"time\":1}\n";
-    for (const auto& [step, loss] : {std::pair(3, "0.1"), {6, "0.4"}, {9, "0.3"}})
-      log += fmt::format(
-          R"({{"type":"test","set":"test","step":{},"rows":1,"values":{{"loss":{}}},"time":1}})"
-          "\n",
-          step, loss);
-    WriteFileAtomic(dir / "log.jsonl", log);
-    return ReadRunSummary(dir.path());
-  };
-  EXPECT_EQ(summary_of("").smallest[0].value, 0.1);
-  EXPECT_EQ(summary_of("\"float_steps\":0,").smallest[0].value, 0.1);
-  EXPECT_EQ(summary_of("\"float_steps\":3,").smallest[0].value, 0.3);
-  EXPECT_EQ(summary_of("\"float_steps\":3,").largest[0].value, 0.4);
-  EXPECT_FALSE(summary_of("\"float_steps\":8,").all_in_float);
-  EXPECT_TRUE(summary_of("\"float_steps\":9,").all_in_float);
-  EXPECT_EQ(summary_of("\"float_steps\":9,").smallest[0].value, 0.1);
 }
 
 // --- arrays ---

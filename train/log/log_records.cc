@@ -109,14 +109,22 @@ RunSummary ReadRunSummary(const std::string& run) {
     if (type == "start")
       std::erase_if(values, [&](const auto& value) { return value.step > summary.step; });
   });
-  const auto in_float = [&](const EvaluatedValue& value) {
-    return value.step <= summary.float_steps;
-  };
-  summary.all_in_float =
-      summary.float_steps >= 0 && std::all_of(values.begin(), values.end(), in_float);
-  if (!summary.all_in_float) std::erase_if(values, in_float);
+  for (const EvaluatedValue& value : values) {
+    if (summary.float_steps >= 0 && value.step > summary.float_steps)
+      summary.rounded.push_back(value.name);
+  }
+  std::sort(summary.rounded.begin(), summary.rounded.end());
+  summary.rounded.erase(std::unique(summary.rounded.begin(), summary.rounded.end()),
+                        summary.rounded.end());
+  std::erase_if(values, [&](const EvaluatedValue& value) {
+    return value.step <= summary.float_steps && !summary.OnlyInFloat(value.name);
+  });
   SetExtremes(values, &summary);
   return summary;
+}
+
+bool RunSummary::OnlyInFloat(const std::string& value) const {
+  return float_steps >= 0 && !std::binary_search(rounded.begin(), rounded.end(), value);
 }
 
 }  // namespace coracle::inline internal

@@ -30,9 +30,12 @@ struct RunSummary {
   // The last values, as "SET/NAME"; "train/loss" is a training loss. Not finite values are nan.
   std::vector<NamedValue> values = {};
   // The smallest and the largest values of evaluations, by the same names. A value that a resumed
-  // run computed again counts once. Values up to float_steps count only if all_in_float.
+  // run computed again counts once. Values up to float_steps count only if OnlyInFloat.
   std::vector<NamedValue> smallest = {}, largest = {};
-  bool all_in_float = false;  // a job that quantises has no evaluation after float_steps
+  std::vector<std::string> rounded = {};  // values with evaluations after float_steps
+
+  // The job quantises, and has no evaluation with this value after float_steps.
+  bool OnlyInFloat(const std::string& value) const;
 };
 // `run` is the directory of a run, or its log.jsonl.
 RunSummary ReadRunSummary(const std::string& run);
