@@ -4,6 +4,8 @@
 #include <coracle/serve/infer_body.h>
 #include <fmt/format.h>
 
+#include <charconv>
+#include <cmath>
 #include <string>
 #include <utility>
 
@@ -15,6 +17,18 @@ using nlohmann::json;
 constexpr int kMaxDepth = 100;
 constexpr int kMaxFields = 10'000;
 constexpr size_t kCheck = 4096;  // elements between two looks at the time
+
+// The float nearest to the text, whose nearest double is `value`. The double rounds to another
+// float only if it lies halfway between two.
+float NearestFloat(const std::string& text, double value) {
+  auto nearest = static_cast<float>(value);
+  const double above = value - static_cast<double>(nearest);
+  if (above == 0 || !std::isfinite(nearest)) return nearest;
+  const float other = std::nextafter(nearest, above > 0 ? INFINITY : -INFINITY);
+  if (static_cast<double>(nearest) + static_cast<double>(other) == 2 * value)
+    std::from_chars(text.data(), text.data() + text.size(), nearest);
+  return nearest;
+}
 
 // Called by the parser for each value of the text. Elements of inputs go straight to their tensor.
 class BodyReader : public nlohmann::json_sax<json> {
@@ -29,7 +43,10 @@ class BodyReader : public nlohmann::json_sax<json> {
   }
   bool number_integer(number_integer_t value) override {
     if (!InData()) return Scalar(value, "");
-    data().AddInteger(value);
+    if (value == 0)  // without a sign, it would be unsigned
+      data().AddNegativeZero();
+    else
+      data().AddInteger(value);
     return true;
   }
   bool number_unsigned(number_unsigned_t value) override {
@@ -40,9 +57,9 @@ class BodyReader : public nlohmann::json_sax<json> {
       data().AddUnsigned(value);
     return true;
   }
-  bool number_float(number_float_t value, const string_t&) override {
+  bool number_float(number_float_t value, const string_t& text) override {
     if (!InData()) return Scalar(value, "");
-    data().AddFloat(value);
+    data().AddFloat(value, NearestFloat(text, value));
     return true;
   }
   bool string(string_t& value) override {

@@ -32,8 +32,9 @@ const char* NameOf(JsonElements::Kind kind) {
 constexpr size_t kCheck = 65'536;  // elements between two looks at the time
 
 // The value of an element whose kind is kInteger.
-double NumberOf(uint64_t word, bool is_unsigned) {
-  return is_unsigned ? static_cast<double>(word) : static_cast<double>(static_cast<int64_t>(word));
+template <class T>
+T NumberOf(uint64_t word, bool is_unsigned) {
+  return is_unsigned ? static_cast<T>(word) : static_cast<T>(static_cast<int64_t>(word));
 }
 
 [[noreturn]] void ThrowElement(const std::string& name, size_t i, const std::string& what) {
@@ -44,13 +45,7 @@ double NumberOf(uint64_t word, bool is_unsigned) {
 
 void JsonElements::Become(Kind kind) {
   if (kind_ == Kind::kNone) kind_ = kind;
-  if (kind_ == Kind::kInteger && kind == Kind::kFloat) {
-    ForEachWord([&](size_t i, uint64_t word, bool is_unsigned) {
-      words_[i] = std::bit_cast<uint64_t>(NumberOf(word, is_unsigned));
-    });
-    unsigned_ = {};
-    kind_ = kind;
-  }
+  if (kind_ == Kind::kInteger && kind == Kind::kFloat) BecomeFloats();
   if (kind_ != kind) {
     throw HttpError(
         400, fmt::format("the elements of one tensor are {} and {}", NameOf(kind_), NameOf(kind)));
@@ -58,23 +53,46 @@ void JsonElements::Become(Kind kind) {
   ++size_;
 }
 
+void JsonElements::BecomeFloats() {
+  ForEachWord([&](size_t i, uint64_t word, bool is_unsigned) {
+    const auto value = NumberOf<double>(word, is_unsigned);
+    NoteSingle(i, value, NumberOf<float>(word, is_unsigned));
+    words_[i] = std::bit_cast<uint64_t>(value);
+  });
+  for (const size_t i : negative_zeros_) words_[i] = std::bit_cast<uint64_t>(-0.0);
+  unsigned_ = {};
+  negative_zeros_ = {};
+  kind_ = Kind::kFloat;
+}
+
+void JsonElements::NoteSingle(size_t i, double value, float single) {
+  if (single != static_cast<float>(value)) singles_.emplace_back(i, single);
+}
+
 void JsonElements::AddBool(bool value) {
   Become(Kind::kBool);
   bools_.push_back(value);
 }
 void JsonElements::AddInteger(int64_t value) {
-  if (kind_ == Kind::kFloat) return AddFloat(static_cast<double>(value));
+  if (kind_ == Kind::kFloat) return AddFloat(static_cast<double>(value), static_cast<float>(value));
   Become(Kind::kInteger);
   words_.push_back(static_cast<uint64_t>(value));
 }
 void JsonElements::AddUnsigned(uint64_t value) {
-  if (kind_ == Kind::kFloat) return AddFloat(static_cast<double>(value));
+  if (kind_ == Kind::kFloat) return AddFloat(static_cast<double>(value), static_cast<float>(value));
   Become(Kind::kInteger);
   unsigned_.push_back(words_.size());
   words_.push_back(value);
 }
-void JsonElements::AddFloat(double value) {
+void JsonElements::AddNegativeZero() {
+  if (kind_ == Kind::kFloat) return AddFloat(-0.0, -0.0f);
+  Become(Kind::kInteger);
+  negative_zeros_.push_back(words_.size());
+  words_.push_back(0);
+}
+void JsonElements::AddFloat(double value, float single) {
   Become(Kind::kFloat);
+  NoteSingle(words_.size(), value, single);
   words_.push_back(std::bit_cast<uint64_t>(value));
 }
 void JsonElements::AddText(std::string_view value) {
@@ -116,13 +134,16 @@ template <class T>
 void JsonElements::FillFloats(const std::string& name, Tensor* to) const {
   T* out = to->data<T>();
   ForEachWord([&](size_t i, uint64_t word, bool is_unsigned) {
-    const double value =
-        kind_ == Kind::kFloat ? std::bit_cast<double>(word) : NumberOf(word, is_unsigned);
-    out[i] = static_cast<T>(value);
+    const bool whole = kind_ == Kind::kInteger;
+    out[i] = whole ? NumberOf<T>(word, is_unsigned) : static_cast<T>(std::bit_cast<double>(word));
     if (!std::isfinite(out[i]))
       ThrowElement(name, i,
-                   fmt::format("is {}, which {} does not hold", value, ToString(to->dtype())));
+                   fmt::format("is {}, which {} does not hold", std::bit_cast<double>(word),
+                               ToString(to->dtype())));
   });
+  for (const size_t i : negative_zeros_) out[i] = -T{0};
+  if constexpr (std::is_same_v<T, float>)
+    for (const auto& [i, single] : singles_) out[i] = single;
 }
 
 Tensor JsonElements::Texts(const Shape& shape) const {

@@ -7,6 +7,7 @@
 #include <deque>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace coracle::serve {
@@ -21,7 +22,10 @@ class JsonElements {
   void AddBool(bool value);
   void AddInteger(int64_t value);
   void AddUnsigned(uint64_t value);  // above INT64_MAX
-  void AddFloat(double value);
+  void AddNegativeZero();            // "-0": the sign counts in a tensor of floats
+  // The double and the float that are nearest to the text: a double that is rounded again may
+  // become another float.
+  void AddFloat(double value, float single);
   void AddText(std::string_view value);
 
   size_t size() const { return size_; }
@@ -33,6 +37,8 @@ class JsonElements {
 
  private:
   void Become(Kind kind);
+  void BecomeFloats();
+  void NoteSingle(size_t i, double value, float single);
   // Calls f(i, word, is_unsigned) for each of words_.
   template <class F>
   void ForEachWord(const F& f) const;
@@ -45,9 +51,12 @@ class JsonElements {
   Kind kind_ = Kind::kNone;
   size_t size_ = 0;
   std::vector<bool> bools_;
-  std::deque<uint64_t> words_;   // the bits of int64_t, uint64_t or double; grows without copies
-  std::deque<size_t> unsigned_;  // those of words_ that are a uint64_t, ascending
-  std::string texts_;            // one after the other
+  std::deque<uint64_t> words_;  // the bits of int64_t, uint64_t or double; grows without copies
+  // Those of words_ that are a uint64_t, and those that are "-0" among integers, ascending.
+  std::deque<size_t> unsigned_, negative_zeros_;
+  // Floats of words_ that are not the rounded double, ascending.
+  std::deque<std::pair<size_t, float>> singles_;
+  std::string texts_;  // one after the other
   std::deque<size_t> text_ends_;
 };
 

@@ -3,6 +3,7 @@
 #include <coracle/serve/infer_codec.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <limits>
 
@@ -71,6 +72,35 @@ TEST(InferCodec, JsonFlatAndNested) {
   ASSERT_EQ(request.outputs.size(), 1u);
   EXPECT_EQ(request.outputs[0].index, 1u);
   EXPECT_EQ(Parse(With(R"("shape":[0,4],"datatype":"FP32","data":[])")).inputs[0].numel(), 0);
+}
+
+// A float is the one that is nearest to the text, not to the double that is nearest to the text.
+TEST(InferCodec, FloatsAreRoundedOnce) {
+  const float next = std::nextafter(1.0f, 2.0f);
+  // Halfway between 1 and `next`, a little more, a little less; 2^60 + 2^36 + 1 as an integer.
+  const std::vector<float> wanted = {1, next, 1, std::nextafter(0x1p60f, INFINITY)};
+  const std::string floats =
+      "1.000000059604644775390625,1.00000005960464477539062500001,"
+      "1.00000005960464477539062499999,";
+  const std::string whole = "1152921573326323713";
+  EXPECT_EQ(FloatsOf(Parse(Good("[" + floats + whole + "]")).inputs[0]), wanted);
+  EXPECT_EQ(FloatsOf(Parse(Good("[" + whole + ",1,1,1.5]")).inputs[0])[0], wanted[3]);
+  EXPECT_EQ(FloatsOf(Parse(Good("[" + whole + ",1,1,1]")).inputs[0])[0], wanted[3]);
+  EXPECT_EQ(FloatsOf(Parse(Good("[-1.00000005960464477539062500001,1e-50,0.1,3.4e38]")).inputs[0]),
+            (std::vector<float>{-next, 0, 0.1f, 3.4e38f}));
+}
+
+TEST(InferCodec, ZerosHaveSigns) {
+  for (const char* data : {"[-0,0,0,-0]", "[-0,0,0,-0.0]", "[-0.0,0,0.0,-0]", "[-0,0.0,0,-0]"}) {
+    const std::vector<float> zeros = FloatsOf(Parse(Good(data)).inputs[0]);
+    EXPECT_EQ(zeros, std::vector<float>(4));
+    EXPECT_TRUE(std::signbit(zeros[0]) && std::signbit(zeros[3])) << data;
+    EXPECT_FALSE(std::signbit(zeros[1]) || std::signbit(zeros[2])) << data;
+  }
+  const InferRequest whole =
+      Parse(R"({"inputs":[{"name":"x","shape":[2],"datatype":"UINT8","data":[-0,7]}]})", "",
+            {{"x", DType::kUInt8, {-1}}});
+  EXPECT_EQ(whole.inputs[0].data<uint8_t>()[0], 0);
 }
 
 TEST(InferCodec, BinaryTensors) {
