@@ -70,7 +70,7 @@ std::string LoadWeights(const std::string& file, const SubjectFlags& flags,
                         const ProgramDesc& startup, BenchSubject* subject) {
   if (flags.draw || PersistableNames(subject->program).empty()) return "none";
   const std::string path =
-      flags.params.empty() ? ParametersBeside(file, subject->program) : flags.params;
+      flags.params.empty() ? ParametersNextTo(file, subject->program) : flags.params;
   if (!path.empty()) {
     ReadParameters(subject->program, path, subject->scope);
     return "file";

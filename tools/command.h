@@ -64,6 +64,9 @@ std::string Counted(size_t n, const std::string& what);
 // The name of a variable for a terminal: quoted and escaped if it has control characters.
 std::string Shown(const std::string& name);
 
+// Lists names for a terminal, cut to the first ones: "a, b, c and 4 more".
+std::string ShownNames(const std::vector<std::string>& names, size_t most);
+
 // The width of the last column of a list: the width of a terminal, unlimited for other outputs.
 size_t BriefWidth();
 

@@ -40,6 +40,12 @@ std::shared_ptr<ResourceLimits> LimitsOf(const LimitFlags& flags, CommandLimits:
 
 }  // namespace
 
+uint64_t PeakMemory() {
+  rusage usage = {};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
+}
+
 Watchdog::Watchdog(std::shared_ptr<const ResourceLimits> limits, double seconds)
     : limits_(std::move(limits)), seconds_(seconds) {
   if (seconds > 0) thread_ = std::thread([this] { Watch(); });

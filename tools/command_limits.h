@@ -13,6 +13,9 @@
 
 namespace coracle::tools {
 
+// The most memory that this process has used, in bytes.
+uint64_t PeakMemory();
+
 // Ends the process with FailureCode() when `limits`, or the limits of a run inside them, are
 // overdue by some seconds. It is the last resort against an op that runs for hours and against code
 // that does not check the time.

@@ -78,17 +78,7 @@ std::string LargestText(const std::vector<const TensorDifference*>& all) {
                      NumberText(largest->max_absolute), NameOf(*largest));
 }
 
-// Lists names, cut to the first ones: "a, b, c and 4 more".
-std::string Names(const std::vector<std::string>& names) {
-  std::vector<std::string> shown;
-  for (const std::string& name : names) {
-    if (shown.size() == kMaxNames) break;
-    shown.push_back(Shown(name));
-  }
-  const std::string more =
-      names.size() > shown.size() ? fmt::format(" and {} more", names.size() - shown.size()) : "";
-  return Join(shown, ", ") + more;
-}
+std::string Names(const std::vector<std::string>& names) { return ShownNames(names, kMaxNames); }
 
 std::string PlaceText(const OpPlace& place) {
   return fmt::format("block 0 op {} ({})", place.op, PrintableLine(place.type));

@@ -46,7 +46,7 @@ bool IsWeights(const std::string& path) {
 }
 
 // The file of weights next to the output: "model.npz" for "model.pbtxt".
-std::string WeightsBeside(const std::string& out) {
+std::string WeightsNextTo(const std::string& out) {
   return fs::path(out).replace_extension(".npz").string();
 }
 
@@ -79,7 +79,7 @@ std::string NoDatabase(const caffe::ImportedJob& job) {
 int ConvertSolver(const std::string& text, const std::string& weights, const std::string& out,
                   const CaffeFlags& flags) {
   RequireEnding("OUT", out, {".pbtxt", ".txt"});
-  const std::string npz = WeightsBeside(out);
+  const std::string npz = WeightsNextTo(out);
   ImportOptions options = OptionsOf(flags);
   if (!weights.empty()) options.weights = {weights};
   const caffe::ImportedJob job =
@@ -122,7 +122,7 @@ int ConvertNet(const std::string& text, const std::string& weights, const std::s
     state.train = train;
     ParseModelText(net.text, out, ".", DefaultOps(), state);
   }
-  if (!weights.empty()) WriteWeights(net, {weights}, WeightsBeside(out));
+  if (!weights.empty()) WriteWeights(net, {weights}, WeightsNextTo(out));
   WriteFileAtomic(out, net.text);
   return 0;
 }

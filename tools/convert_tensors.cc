@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 bool IsCombined(const std::string& path) { return path.ends_with(".pdiparams"); }
 
 NamedTensors ReadCombined(const std::string& path) {
-  const std::string program = ProgramBeside(path);
+  const std::string program = ProgramNextTo(path);
   if (!program.empty()) return ParametersOf(ReadAnyProgram(program), path);
   throw Error(ErrorCode::kNotFound,
               fmt::format("{} holds no names, and its program {} is not next to it; "
@@ -33,11 +33,7 @@ NamedTensors ReadCombined(const std::string& path) {
 
 NamedTensors ReadOfModel(const std::string& path, const std::string& params) {
   const ModelFiles model = ReadModel(path, params);
-  if (!model.has_values) {
-    throw Error(
-        ErrorCode::kNotFound,
-        fmt::format("{} has no parameters next to it; --params=PATH gives them", Quote(path, 300)));
-  }
+  RequireValues(model, path);
   NamedTensors tensors;
   for (const std::string& name : PersistableNames(model.program))
     tensors.emplace_back(name, model.values.Get(name));
@@ -71,7 +67,7 @@ bool IsTensorFileName(const std::string& path) {
 }
 
 void ConvertTensors(const std::string& in, const std::string& out, const std::string& params) {
-  const std::string program = IsCombined(out) ? ProgramBeside(out) : "";
+  const std::string program = IsCombined(out) ? ProgramNextTo(out) : "";
   if (!program.empty() && IsTensorArchive(in)) {
     const ProgramDesc order = ReadAnyProgram(program);
     return WriteCombined(ParametersOf(order, in), out);
@@ -93,17 +89,23 @@ bool IsParameterDirectory(const std::string& path) {
 
 namespace {
 
+// The persistable variables of the model. Throws if there are none, or if they have no values.
+std::vector<std::string> NamesOfValues(const ModelFiles& model, const std::string& path,
+                                       const char* verb) {
+  std::vector<std::string> names = PersistableNames(model.program);
+  if (names.empty()) {
+    throw Error(ErrorCode::kNotFound,
+                fmt::format("the program has no persistable variables to {}", verb));
+  }
+  RequireValues(model, path);
+  return names;
+}
+
 size_t JoinOfModel(const std::string& in, const std::string& params, const std::string& out) {
   const bool among_files =
-      params.empty() && IsDirectory(in) && ParametersBeside(ProgramFile(in)).empty();
+      params.empty() && IsDirectory(in) && ParametersNextTo(ProgramFile(in)).empty();
   const ModelFiles model = ReadModel(in, among_files ? in : params);
-  const std::vector<std::string> names = PersistableNames(model.program);
-  if (names.empty())
-    throw Error(ErrorCode::kNotFound, "the program has no persistable variables to join");
-  if (!model.has_values) {
-    throw Error(ErrorCode::kNotFound,
-                "the program came without parameters; --params=DIR gives them");
-  }
+  const std::vector<std::string> names = NamesOfValues(model, in, "join");
   SaveParameters(model.values, names, out);
   return names.size();
 }
@@ -124,13 +126,7 @@ void SplitParameters(const std::string& in, const std::string& params, const std
                 fmt::format("{} is there and not empty; name a new directory", Quote(out, 300)));
   }
   const ModelFiles model = ReadModel(in, params);
-  const std::vector<std::string> names = PersistableNames(model.program);
-  if (names.empty())
-    throw Error(ErrorCode::kNotFound, "the program has no persistable variables to split");
-  if (!model.has_values) {
-    throw Error(ErrorCode::kNotFound,
-                "the program came without parameters; --params=FILE gives them");
-  }
+  const std::vector<std::string> names = NamesOfValues(model, in, "split");
   SaveSeparate(model.values, names, out);
   Print(fmt::format("{}: {}\n", Shown(out), Counted(names.size(), "file")));
 }

@@ -7,6 +7,7 @@
 #include <coracle/framework/base/text.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/operators/operators.h>
+#include <coracle/tools/command_limits.h>
 #include <coracle/tools/command_line.h>
 #include <coracle/tools/commands.h>
 #include <coracle/tools/commands/help.h>
@@ -16,7 +17,6 @@
 #include <coracle/train/log/format.h>
 #include <fmt/format.h>
 #include <glog/logging.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -59,12 +59,6 @@ void LogToStandardError(MessageLevel level, const std::string& message) {
   } else {
     FLAGS_logtostderr ? Complain(message) : (void)(LOG(INFO) << message);
   }
-}
-
-uint64_t PeakMemory() {
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
 }
 
 void ApplyGlobalFlags(const Command& command) {

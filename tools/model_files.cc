@@ -51,12 +51,20 @@ ModelFiles ReadModel(const std::string& path, const std::string& given) {
   }
   model.program = ReadAnyProgram(path);
   const std::string file = ProgramFile(path);
-  const std::string params = given.empty() ? ParametersBeside(file, model.program) : given;
+  const std::string params = given.empty() ? ParametersNextTo(file, model.program) : given;
   // A directory may hold a combined file. Files of single variables have their own names.
   model.read = {file, IsDirectory(params) ? params + "/__params__" : params};
   model.has_values = !params.empty() || PersistableNames(model.program).empty();
   if (!params.empty()) ReadParameters(model.program, params, model.values);
   return model;
+}
+
+void RequireValues(const ModelFiles& model, const std::string& path) {
+  if (model.has_values) return;
+  throw Error(
+      ErrorCode::kNotFound,
+      fmt::format("{} has no parameters next to it; --params=DIR or --params=FILE gives them",
+                  Quote(path, 300)));
 }
 
 void CheckModelFlags(const ModelFlags& flags) {
@@ -81,12 +89,12 @@ void RefuseOwnFiles(const std::vector<std::string>& read, const std::vector<std:
 }
 
 void RefuseForeignParameters(const ModelFlags& flags) {
-  const std::string beside = ParametersFileOf(flags.out);
-  if (beside.empty() || !FileExists(beside)) return;
+  const std::string params = ParametersFileOf(flags.out);
+  if (params.empty() || !FileExists(params)) return;
   throw Error(ErrorCode::kAlreadyExists,
               fmt::format("{} holds parameters of another program, which readers would take for "
                           "those of this one: remove it, or give parameters by --params",
-                          Quote(beside, 300)));
+                          Quote(params, 300)));
 }
 
 std::string WriteModel(const ModelFiles& model, const ModelFlags& flags) {

@@ -29,6 +29,8 @@ struct ModelFiles {
 // Reads PROGRAM, and its parameters from `params`, a directory or a combined file. If `params` is
 // "", reads the parameters next to the program, if there are any.
 ModelFiles ReadModel(const std::string& path, const std::string& params);
+// Throws kNotFound unless the model, which was read from `path`, has the values of its parameters.
+void RequireValues(const ModelFiles& model, const std::string& path);
 
 // The file in which readers look for the parameters of the program file; "" if there is none.
 std::string ParametersFileOf(const std::string& program_file);

@@ -6,24 +6,14 @@
 #include <coracle/tools/quantize_text.h>
 #include <fmt/format.h>
 
-#include <algorithm>
-
 namespace coracle::tools {
 namespace {
 
 std::string TableOf(const HalfLayers& measured, double min_snr) {
-  size_t name = 5, type = 2;
-  for (const LayerReport& layer : measured.layers) {
-    name = std::max(name, Shown(layer.output).size());
-    type = std::max(type, layer.type.size());
-  }
-  std::string text = fmt::format("{:<{}}  {:<{}}  {:<9}{:>9}{:>11}  {}\n", "layer", name, "op",
-                                 type, "computes", "own SNR", "total SNR", "weight");
-  for (const LayerReport& layer : measured.layers) {
-    text += fmt::format("{:<{}}  {:<{}}  {:<9}{:>9}{:>11}  {}\n", Shown(layer.output), name,
-                        layer.type, type, layer.quantized ? "bfloat16" : "float32",
-                        Decibels(layer.own), Decibels(layer.total), HumanBytes(layer.bytes_before));
-  }
+  std::string text = TableOfLayers(
+      measured.layers,
+      [](const LayerReport& layer) { return layer.quantized ? "bfloat16" : "float32"; },
+      [](const LayerReport& layer) { return HumanBytes(layer.bytes_before); });
   if (!measured.in_float32.empty()) {
     text += fmt::format(
         "{} of {} layers stay in float32, because bfloat16 leaves less than {:g} "

@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -43,6 +44,13 @@ void Flush() {
 }
 
 std::string Shown(const std::string& name) { return QuoteIfNeeded(name); }
+
+std::string ShownNames(const std::vector<std::string>& names, size_t most) {
+  std::vector<std::string> shown;
+  for (size_t i = 0; i < std::min(names.size(), most); ++i) shown.push_back(Shown(names[i]));
+  const size_t more = names.size() - shown.size();
+  return Join(shown, ", ") + (more > 0 ? fmt::format(" and {} more", more) : "");
+}
 
 std::string Counted(size_t n, const std::string& what) {
   return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");

@@ -58,10 +58,10 @@ namespace {
 // Throws if the file holds tensors, because the caller needs a program.
 void RequireNoTensors(const std::string& path) {
   if (!IsTensorFileName(path) || !FileExists(path)) return;
-  const std::string beside = ProgramBeside(path);
+  const std::string program = ProgramNextTo(path);
   throw Error(ErrorCode::kInvalidArgument,
               fmt::format("{} holds tensors, but a program is needed here{}", Quote(path, 300),
-                          beside.empty() ? "" : ": " + Shown(beside)));
+                          program.empty() ? "" : ": " + Shown(program)));
 }
 
 // A ModelProto begins with the number ir_version, a ProgramDesc with a block.
@@ -118,19 +118,19 @@ ProgramDesc ReadAnyProgram(const std::string& given) {
   return program;
 }
 
-std::string ParametersBeside(const std::string& program_file) {
+std::string ParametersNextTo(const std::string& program_file) {
   const fs::path file = program_file;
   std::error_code ignored;
   if (file.filename() == "__model__")
     return file.has_parent_path() ? file.parent_path().string() + "/" : "./";
   if (IsOnnx(program_file)) return program_file;
   if (file.extension() != ".pdmodel" && !IsPirFile(program_file)) return "";
-  const fs::path beside = fs::path(file).replace_extension(".pdiparams");
-  return fs::exists(beside, ignored) ? beside.string() : "";
+  const fs::path params = fs::path(file).replace_extension(".pdiparams");
+  return fs::exists(params, ignored) ? params.string() : "";
 }
 
-std::string ParametersBeside(const std::string& program_file, const ProgramDesc& program) {
-  const std::string path = ParametersBeside(program_file);
+std::string ParametersNextTo(const std::string& program_file, const ProgramDesc& program) {
+  const std::string path = ParametersNextTo(program_file);
   const std::vector<std::string> names = PersistableNames(program);
   if (path.empty() || names.empty()) return "";
   if (!path.ends_with("/") || FileExists(path + "__params__")) return path;
@@ -167,7 +167,7 @@ void ReadParameters(const ProgramDesc& program, const std::string& path, Scope& 
   }
 }
 
-std::string ProgramBeside(const std::string& params) {
+std::string ProgramNextTo(const std::string& params) {
   const fs::path file = params;
   const fs::path candidates[] = {fs::path(params).replace_extension(".pdmodel"),
                                  file.parent_path() / "__model__"};

@@ -27,17 +27,17 @@ std::string ProgramFile(const std::string& path);
 
 // The parameters next to a saved model, as a path for ReadParameters. `program_file` is a result of
 // ProgramFile. Returns "" if there are none.
-std::string ParametersBeside(const std::string& program_file);
+std::string ParametersNextTo(const std::string& program_file);
 // The same, but also "" if the program has no parameters, or if the directory of a __model__ holds
 // none of them.
-std::string ParametersBeside(const std::string& program_file, const ProgramDesc& program);
+std::string ParametersNextTo(const std::string& program_file, const ProgramDesc& program);
 
 // Reads parameters with LoadParameters, from an ONNX model or from a snapshot. Throws kNotFound for
 // a missing one.
 void ReadParameters(const ProgramDesc& program, const std::string& path, Scope& scope);
 
 // The program next to a combined file of parameters, which holds no names; "" if there is none.
-std::string ProgramBeside(const std::string& params);
+std::string ProgramNextTo(const std::string& params);
 
 // The parameters of a program by name, read from `params` as in ReadParameters.
 NamedTensors ParametersOf(const ProgramDesc& program, const std::string& params);

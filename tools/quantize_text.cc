@@ -34,26 +34,33 @@ std::vector<std::string> WorstLayers(const QuantizedModel& model, size_t most) {
   return names;
 }
 
-std::string QuantizeTable(const QuantizedModel& model, int weight_bits, int activation_bits) {
+std::string TableOfLayers(const std::vector<LayerReport>& layers, const TextOfLayer& computes,
+                          const TextOfLayer& weight) {
   size_t name = 5, type = 2;
-  for (const LayerReport& layer : model.layers) {
+  for (const LayerReport& layer : layers) {
     name = std::max(name, Shown(layer.output).size());
     type = std::max(type, layer.type.size());
   }
   std::string text = fmt::format("{:<{}}  {:<{}}  {:<9}{:>9}{:>11}  {}\n", "layer", name, "op",
                                  type, "computes", "own SNR", "total SNR", "weight");
+  for (const LayerReport& layer : layers) {
+    const std::string line = fmt::format(
+        "{:<{}}  {:<{}}  {:<9}{:>9}{:>11}  {}", Shown(layer.output), name, layer.type, type,
+        computes(layer), Decibels(layer.own), Decibels(layer.total), weight(layer));
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
+  }
+  return text;
+}
+
+std::string QuantizeTable(const QuantizedModel& model, int weight_bits, int activation_bits) {
+  const std::string activations = activation_bits == 0 ? "" : fmt::format("a{}", activation_bits);
+  const auto computes = [&](const LayerReport& layer) -> std::string {
+    if (!layer.quantized) return "float";
+    return layer.is_product ? fmt::format("w{}{}", weight_bits, activations) : "int8";
+  };
+  std::string text = TableOfLayers(model.layers, computes, BytesOf);
   uint64_t before = 0, after = 0;
   for (const LayerReport& layer : model.layers) {
-    const int bits = activation_bits == 0 || !layer.quantized ? 0 : activation_bits;
-    const std::string computes =
-        !layer.quantized ? "float"
-        : !layer.is_product
-            ? "int8"
-            : fmt::format("w{}{}", weight_bits, bits == 0 ? "" : fmt::format("a{}", bits));
-    std::string line =
-        fmt::format("{:<{}}  {:<{}}  {:<9}{:>9}{:>11}  {}", Shown(layer.output), name, layer.type,
-                    type, computes, Decibels(layer.own), Decibels(layer.total), BytesOf(layer));
-    text += std::string(line.substr(0, line.find_last_not_of(' ') + 1)) + "\n";
     before += layer.bytes_before;
     after += layer.bytes_after;
   }

@@ -3,13 +3,18 @@
 
 #include <coracle/quantize/quantize.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
 namespace coracle::tools {
 
-// A table with a line for each layer: its output, its op, its bits, the two ratios, and the bytes
-// of its weight; then the layers that lose most and the size of all weights.
+using TextOfLayer = std::function<std::string(const LayerReport&)>;
+// A table with a line for each layer: its output, its op, what it computes in, the two ratios, and
+// the bytes of its weight.
+std::string TableOfLayers(const std::vector<LayerReport>& layers, const TextOfLayer& computes,
+                          const TextOfLayer& weight);
+// The same for a quantised model; then the layers that lose most and the size of all weights.
 std::string QuantizeTable(const QuantizedModel& model, int weight_bits, int activation_bits);
 
 // The quantised layers, those with the lowest own ratio first; at most `most` (0: all).

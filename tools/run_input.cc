@@ -110,7 +110,7 @@ std::vector<Tensor> InOrder(const std::string& file, const NamedTensors& feeds,
 
 void LoadParametersFor(const std::string& params, const ProgramDesc& program,
                        const std::string& file, Scope& scope) {
-  const std::string path = params.empty() ? ParametersBeside(ProgramFile(file)) : params;
+  const std::string path = params.empty() ? ParametersNextTo(ProgramFile(file)) : params;
   if (!path.empty()) ReadParameters(program, path, scope);
 }
 

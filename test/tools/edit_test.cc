@@ -143,7 +143,7 @@ TEST_F(Edit, SplitAndJoin) {
       0, {});
   ExpectWhole("params");
   Expect("coracle convert net.pdmodel params/", 1, {"'params' is there and not empty"});
-  Expect("coracle convert alone.pb p/", 1, {"came without parameters"});
+  Expect("coracle convert alone.pb p/", 1, {"'alone.pb' has no parameters next to it"});
   Expect("coracle convert model.pbtxt p/ --params=net.pdiparams", 1, {"net.pdiparams"});
   Expect("mv params/__model__ . && coracle convert params p.csv", 1,
          {"'params' holds neither __model__ nor a .pdmodel file"});

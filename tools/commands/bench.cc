@@ -9,7 +9,6 @@
 #include <coracle/tools/process_ranks.h>
 #include <coracle/tools/trace_file.h>
 #include <fmt/format.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -55,12 +54,6 @@ double SecondsOf(F&& f) {
   const auto begin = std::chrono::steady_clock::now();
   f();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
-uint64_t PeakMemory() {
-  rusage usage = {};
-  ::getrusage(RUSAGE_SELF, &usage);
-  return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
 }
 
 LatencyOptions LatencyOptionsOf(const BenchFlags& flags) {

@@ -175,7 +175,7 @@ std::string DescribeAsJson(const CheckFlags& flags, const Findings& found) {
 std::vector<QuantizationNote> NotesOn(const CheckFlags& flags, const ProgramDesc& program,
                                       const std::string& argument) {
   const std::string params =
-      flags.params.empty() ? ParametersBeside(ProgramFile(argument), program) : flags.params;
+      flags.params.empty() ? ParametersNextTo(ProgramFile(argument), program) : flags.params;
   if (params.empty() && !PersistableNames(program).empty()) {
     throw Error(ErrorCode::kNotFound,
                 fmt::format("no parameters next to {}: scales of quantized values are parameters; "

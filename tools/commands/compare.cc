@@ -91,7 +91,7 @@ NamedTensors ReadStreams(const std::string& path) {
 }
 
 NamedTensors ReadSavedModel(const std::string& path) {
-  const std::string program = ProgramFile(path), params = ParametersBeside(program);
+  const std::string program = ProgramFile(path), params = ParametersNextTo(program);
   if (params.empty())
     throw Error(ErrorCode::kNotFound,
                 fmt::format("{} has no parameters next to it to compare; `coracle diff` compares "
@@ -113,7 +113,7 @@ NamedTensors ReadSide(const std::string& path) {
                     Quote(path, 300)));
   }
   if (!ending.empty() && ending != ".pdiparams" && ending != ".params") return ReadTensorFile(path);
-  const std::string program = ProgramBeside(path);
+  const std::string program = ProgramNextTo(path);
   return program.empty() ? ReadStreams(path) : ParametersOf(ReadAnyProgram(program), path);
 }
 
@@ -171,7 +171,7 @@ void ParseWay(const CompareFlags& own, const std::string& flag, const std::strin
   const std::string params = flags.params.value_or(own.params);
   way->parameters = [program = way->program, params, file] {
     Scope scope;
-    const std::string path = params.empty() ? ParametersBeside(ProgramFile(file)) : params;
+    const std::string path = params.empty() ? ParametersNextTo(ProgramFile(file)) : params;
     if (!path.empty()) ReadParameters(*program, path, scope);
     return scope;
   };

@@ -52,18 +52,10 @@ Fields<ConvertFlags> ConvertFields() {
 
 constexpr size_t kMaxNames = 8;
 
-// Lists names, cut to the first ones: "h, fc_0.w_0 and 3 more".
-std::string Names(const std::vector<std::string>& names) {
-  std::vector<std::string> shown;
-  for (size_t i = 0; i < std::min(names.size(), kMaxNames); ++i) shown.push_back(Shown(names[i]));
-  const size_t more = names.size() - shown.size();
-  return Join(shown, ", ") + (more > 0 ? fmt::format(" and {} more", more) : "");
-}
-
 // Prints to standard error what the conversion dropped, and what Paddle cannot run.
 void TellLosses(const std::vector<LeftOut>& left_out, const ProgramDesc& program) {
   for (const LeftOut& lost : left_out) {
-    const std::string of = lost.of.empty() ? "" : " of " + Names(lost.of);
+    const std::string of = lost.of.empty() ? "" : " of " + ShownNames(lost.of, kMaxNames);
     LogMessage(lost.matters ? MessageLevel::kWarning : MessageLevel::kInfo,
                fmt::format("left out: {}{}", lost.what, of));
   }
@@ -72,7 +64,8 @@ void TellLosses(const std::vector<LeftOut>& left_out, const ProgramDesc& program
     types.push_back(fmt::format("{} ({})", type, count));
   if (types.empty()) return;
   LogMessage(MessageLevel::kWarning,
-             "Paddle has no op of these types and cannot run the program: " + Names(types));
+             "Paddle has no op of these types and cannot run the program: " +
+                 ShownNames(types, kMaxNames));
 }
 
 // Writes the program and its parameters, from --params or next to the program, as an ONNX model.

@@ -47,7 +47,7 @@ struct DiffSide {
 
 // `params` is the value of --params; if it is "", reads the parameters next to the program.
 void ReadValues(const std::string& file, std::string params, DiffSide* side) {
-  if (params.empty()) params = ParametersBeside(file);
+  if (params.empty()) params = ParametersNextTo(file);
   if (params.empty()) {
     throw Error(
         ErrorCode::kNotFound,

@@ -241,7 +241,7 @@ int PrintNeeded(const Args& args, const OpsFlags& flags) {
   for (const std::string& path : args) {
     const ProgramDesc program = ReadAnyProgram(path);
     Scope scope;
-    const std::string params = ParametersBeside(ProgramFile(path), program);
+    const std::string params = ParametersNextTo(ProgramFile(path), program);
     if (!params.empty()) ReadParameters(program, params, scope);
     AddNeededOps(program, std::move(scope), path, &needed);
   }

@@ -145,7 +145,7 @@ int RunOpt(const Args& args, const OptFlags& flags) {
   const std::string file = ProgramFile(args[0]);
   const ProgramDesc program = ReadAnyProgram(args[0]);
   const std::string params =
-      flags.model.params.empty() ? ParametersBeside(file, program) : flags.model.params;
+      flags.model.params.empty() ? ParametersNextTo(file, program) : flags.model.params;
   options.freeze_parameters = IsForInference(flags, file, params);
   const std::string saved =
       params.empty() || flags.model.out.empty() ? "" : WrittenParameters(flags.model);

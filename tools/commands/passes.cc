@@ -38,7 +38,7 @@ int RunPassesCommand(const Args& args, const PassesFlags& flags) {
   const ProgramDesc program = ReadAnyProgram(args[0]);
   Scope scope;
   const std::string params =
-      flags.params.empty() ? ParametersBeside(ProgramFile(args[0]), program) : flags.params;
+      flags.params.empty() ? ParametersNextTo(ProgramFile(args[0]), program) : flags.params;
   if (!params.empty()) ReadParameters(program, params, scope);
   FillMissingParameters(program, scope);
   std::vector<PassEffect> effects;

@@ -326,12 +326,7 @@ int RunQuantize(const Args& args, const QuantizeFlags& flags) {
   }
   const ModelFiles model = ReadModel(args[0], flags.model.params);
   RefuseOwnFiles(model.read, {flags.model.out, WrittenParameters(flags.model)});
-  if (!model.has_values) {
-    throw Error(ErrorCode::kNotFound,
-                fmt::format("{} has no parameters next to it; --params=DIR or "
-                            "--params=FILE gives them",
-                            Shown(args[0])));
-  }
+  RequireValues(model, args[0]);
   CalibrationFeeds samples;
   const auto rows = std::make_shared<int64_t>(0);
   if (job) samples = SamplesOfJob(*job, model.program, flags.samples);

@@ -104,7 +104,7 @@ int RunTime(const Args& args, const TimeFlags& flags) {
   const bool job = IsJob(file);
   if (job && !flags.shape.empty())
     throw UsageError("--shape is for a model: a job takes its shapes from its data");
-  const bool saved = flags.loss.empty() && !ParametersBeside(file).empty();
+  const bool saved = flags.loss.empty() && !ParametersNextTo(file).empty();
   Print(job     ? TimesOfJob(flags, file, options)
         : saved ? TimesOfSavedModel(flags, file, options)
                 : TimesOfModel(flags, file, options));

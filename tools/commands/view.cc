@@ -83,7 +83,7 @@ void ReadProgramInput(const ViewFlags& flags, const std::string& path, const std
   input->program = ReadAnyProgram(path);
   input->what = path == "-" ? "from standard input" : "";
   const bool given = only_one && !flags.params.empty();
-  const std::string params = given ? flags.params : ParametersBeside(file, input->program);
+  const std::string params = given ? flags.params : ParametersNextTo(file, input->program);
   if (params.empty()) return;
   ReadParameters(input->program, params, input->values);
   input->has_values = true;
