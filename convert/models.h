@@ -107,7 +107,8 @@ InferenceModel ImportPir(const std::string& path, Scope& scope);
 // without counterpart there, with the op's number and type in the first line.
 std::string ProgramToPir(const ProgramDesc& program);
 // Writes ProgramToPir to `path`, and the parameters in `parameters` to the .pdiparams file of the
-// same name. Throws kNotFound for a parameter without a value; nothing is written then.
+// same name. Throws kNotFound for a parameter without a value; nothing is written then. A variable
+// that the program sets and does not read, as a startup program does, needs no value.
 void ExportPir(const std::string& path, const ProgramDesc& program, const Scope& parameters);
 
 // Whether the file begins like such a program: other files end in .json too.

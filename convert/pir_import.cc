@@ -7,6 +7,7 @@
 #include <coracle/framework/base/file_reader.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/framework/base/trace.h>
 #include <coracle/framework/io/model_reader.h>
 #include <coracle/framework/ir/feed_fetch.h>
 #include <coracle/framework/op/op_context.h>
@@ -15,6 +16,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 namespace coracle {
 namespace {
@@ -63,14 +65,47 @@ ProgramDesc WithInferredTypes(const ProgramDesc& program) {
   return typed;
 }
 
+// A program and the variables that its parameter file holds, in order. Other persistable variables
+// are those that a startup program sets.
+struct ParsedPir {
+  ProgramDesc program;
+  std::vector<std::string> parameters;
+};
+
+std::vector<std::string> ParametersIn(const pir::Block& block) {
+  std::set<std::string> names;
+  for (const pir::Op& op : block.ops) {
+    if (op.name != "builtin.parameter") continue;
+    if (const Attribute* name = op.Find("parameter_name"))
+      names.insert(AttributeAs<std::string>(*name));
+  }
+  return {names.begin(), names.end()};
+}
+
+ParsedPir Parsed(std::string_view text, const std::string& source,
+                 const OpRegistry* ops = nullptr) {
+  const ReservedMemory memory(text.size() * kParsedBytes);
+  const pir::Block block = pir::ParseModelJson(text, source);
+  return {pir::ProgramBuilder(ops ? *ops : DefaultOps(), source).Build(block), ParametersIn(block)};
+}
+
+struct WrittenPir {
+  std::string text;
+  std::vector<std::string> parameters;
+};
+
+WrittenPir Written(const ProgramDesc& program) {
+  VerifyOrThrow(program, DefaultOps());
+  pir::ProgramWriter writer(WithInferredTypes(program), DefaultOps());
+  WrittenPir written{writer.Run(), {}};
+  written.parameters.assign(writer.parameters().begin(), writer.parameters().end());
+  return written;
+}
+
 }  // namespace
 
 ProgramDesc ParsePir(std::string_view text, const std::string& source, const OpRegistry* ops) {
-  return ForModel(source, [&] {
-    const ReservedMemory memory(text.size() * kParsedBytes);
-    const pir::Block block = pir::ParseModelJson(text, source);
-    return pir::ProgramBuilder(ops ? *ops : DefaultOps(), source).Build(block);
-  });
+  return ForModel(source, [&] { return Parsed(text, source, ops).program; });
 }
 
 ProgramDesc ReadPir(const std::string& path) {
@@ -80,27 +115,26 @@ ProgramDesc ReadPir(const std::string& path) {
 InferenceModel ImportPir(const std::string& path, Scope& scope) {
   return ForModel(path, [&] {
     InferenceModel model;
-    model.program = ReadPir(path);
+    ParsedPir parsed = Parsed(ReadFile(path, kMaxProgramBytes), path);
+    model.program = std::move(parsed.program);
     model.feed_names = FeedNames(model.program);
     model.fetch_names = FetchNames(model.program);
-    if (!PersistableNames(model.program).empty())
-      LoadParameters(model.program, ParametersOf(path), scope);
+    if (parsed.parameters.empty()) return model;
+    const TraceSpan span("load", "load parameters");
+    LoadCombined(model.program, parsed.parameters, ParametersOf(path), scope);
     return model;
   });
 }
 
-std::string ProgramToPir(const ProgramDesc& program) {
-  VerifyOrThrow(program, DefaultOps());
-  return pir::ProgramWriter(WithInferredTypes(program), DefaultOps()).Run();
-}
+std::string ProgramToPir(const ProgramDesc& program) { return Written(program).text; }
 
 void ExportPir(const std::string& path, const ProgramDesc& program, const Scope& parameters) {
   ForModel(path, [&] {
-    const std::string text = ProgramToPir(program);
+    const WrittenPir written = Written(program);
     // A reader that finds the program finds its parameters too.
-    const std::vector<std::string> names = PersistableNames(program);
-    if (!names.empty()) SaveCombined(parameters, names, ParametersOf(path));
-    WriteFileAtomic(path, text);
+    if (!written.parameters.empty())
+      SaveCombined(parameters, written.parameters, ParametersOf(path));
+    WriteFileAtomic(path, written.text);
   });
 }
 

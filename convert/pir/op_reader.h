@@ -3,6 +3,7 @@
 
 #include <coracle/convert/pir/program_builder.h>
 
+#include <cstdint>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -36,6 +37,9 @@ void ReadRow(ProgramBuilder& builder, const Op& op, const Row& row);
 bool ReadSpecial(ProgramBuilder& builder, const Op& op);
 // The names of these ops: "pd_op.full".
 std::vector<std::string> SpecialOps();
+
+// Constants of Paddle 3 are doubles, which hold all integers from -kMostExact to kMostExact.
+inline constexpr int64_t kMostExact = int64_t{1} << 53;
 
 // The elements of a constant or of a list of constants, if they are known and few.
 std::optional<std::vector<int64_t>> KnownIntegers(ProgramBuilder& builder, const Op& op,

@@ -22,7 +22,7 @@ std::optional<int64_t> NumberIn(std::string_view name, std::string_view op) {
   int64_t number = 0;
   if (!name.starts_with('_') || end == name.npos) return std::nullopt;
   if (!ParseInt64(std::string(name.substr(1, end - 1)), &number)) return std::nullopt;
-  if (number < 1 || number >= int64_t{1} << 53) return std::nullopt;
+  if (number < 1 || number >= kMostExact) return std::nullopt;
   return number;
 }
 
@@ -170,6 +170,7 @@ void ProgramWriter::AddParameters() {
     if (!var.persistable() || set_.count(var.name()) > 0) continue;
     if (var.type() != VarType::kLoDTensor) continue;  // feed and fetch ops use lists
     const Result result = {NewId(), TensorType(var.dtype(), var.shape())};
+    parameters_.insert(var.name());
     text_ +=
         ParameterJson(var.name(), result, var.stop_gradient(), var.is_parameter()).dump() + ",";
     values_[var.name()] = result;
@@ -313,6 +314,12 @@ int64_t ProgramWriter::Number(const OpDesc& op, DType dtype, double value) {
          {true},
          LayerOf(op)});
   return result.id;
+}
+
+double ProgramWriter::ExactNumber(const OpDesc& op, int64_t value) const {
+  if (value > kMostExact || value < -kMostExact)
+    Refuse(op, fmt::format("no constant of Paddle 3 holds {} exactly", value));
+  return static_cast<double>(value);
 }
 
 int64_t ProgramWriter::Reshaped(const OpDesc& op, int64_t value, const Type& type, int ones) {

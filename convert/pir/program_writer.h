@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -22,6 +23,8 @@ class ProgramWriter {
 
   // The text of the program.
   std::string Run();
+  // The parameters in the text, sorted by name: the order of the parameter file. Call it after Run.
+  const std::set<std::string>& parameters() const { return parameters_; }
 
   const OpRegistry& ops() const { return ops_; }
 
@@ -33,6 +36,8 @@ class ProgramWriter {
   // A constant that the op reads: numbers in a vector, or one number of a type.
   int64_t Numbers(const OpDesc& op, const std::vector<int64_t>& values);
   int64_t Number(const OpDesc& op, DType dtype, double value);
+  // An integer as the number of a constant; refuses the op if no double holds it exactly.
+  double ExactNumber(const OpDesc& op, int64_t value) const;
   // The value of this type with `ones` more dims of 1 after its own.
   int64_t Reshaped(const OpDesc& op, int64_t value, const Type& type, int ones);
   // The attr of the op, or its default; throws if it has neither.
@@ -88,6 +93,7 @@ class ProgramWriter {
   std::unordered_set<int64_t> reserved_, used_;
   std::unordered_map<std::string, Result> values_;  // by variable, up to the current op
   std::unordered_set<std::string> set_;             // persistable variables that ops set
+  std::set<std::string> parameters_;                // the others
   std::unordered_map<std::string, Merged> merged_;  // by the first variable
   size_t skipped_ = 0;                              // ops to skip
 };
@@ -95,7 +101,7 @@ class ProgramWriter {
 // Whether the op has a function of its own, which writes it.
 bool WriteSpecial(ProgramWriter& writer, const OpDesc& op);
 // Writes the op by a row; false if no row has all its operands, results and attributes. *why says
-// what one of the rows lacks.
+// what the row lacks that the op's attributes and operands choose.
 bool WriteByRow(ProgramWriter& writer, const OpDesc& op, std::string* why);
 // Whether Paddle 3 gives rank 0 where the op gives the shape [1] in this slot.
 bool GivesRank0(const ProgramWriter& writer, const OpDesc& op, const std::string& slot);

@@ -202,9 +202,7 @@ std::optional<double> KnownNumber(const ValuePtr& value) {
   } else if (constant.integers.size() == 1) {
     integer = constant.integers[0];
   }
-  // A double holds no larger integer exactly.
-  if (!integer || *integer > (int64_t{1} << 53) || *integer < -(int64_t{1} << 53))
-    return std::nullopt;
+  if (!integer || *integer > kMostExact || *integer < -kMostExact) return std::nullopt;
   return static_cast<double>(*integer);
 }
 

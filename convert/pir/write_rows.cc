@@ -71,9 +71,8 @@ class RowMatch {
   RowMatch(const ProgramWriter& writer, const OpDesc& op, const RowParts& row)
       : writer_(writer), op_(op), row_(row) {}
 
-  // Why the row cannot say this op; "" if it can.
+  // Why the row, which is chosen, cannot say this op; "" if it can.
   std::string WhyNot() const {
-    if (!Chosen()) return "the op has no counterpart in Paddle 3 with these attributes";
     for (const Slot& input : op_.inputs()) {
       if (input.args.empty() || row_.slots.count(input.name) > 0) continue;
       return fmt::format("its operand {} has no counterpart in {}", input.name, row_.row.name);
@@ -88,8 +87,7 @@ class RowMatch {
     return LostAttr();
   }
 
- private:
-  // Among several rows of one type, an attr or an operand chooses.
+  // Among several rows of one type, an attr, an operand or a result's type chooses.
   bool Chosen() const {
     for (const auto& [name, text] : row_.rules.added) {
       const AttrDef* def = row_.spec.FindAttr(name);
@@ -105,12 +103,14 @@ class RowMatch {
                            !writer_.Get<std::vector<int32_t>>(op_, "sections").empty());
     if (name == "split") return sections;
     if (name == "split_with_num") return !sections;
+    if (name == "conv2d_transpose") return !op_.HasInput("Bias");
     if (name == "conv2d_transpose_bias") return op_.HasInput("Bias");
     if (name == "shape64") return writer_.ResultType(op_, "Out").dtype == DType::kInt64;
     if (name == "shape") return writer_.ResultType(op_, "Out").dtype == DType::kInt32;
     return true;
   }
 
+ private:
   bool Gives(const std::string& slot) const {
     const std::vector<std::string> words = Words(row_.row.outputs);
     return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
@@ -230,7 +230,8 @@ class RowWriter {
       case AttrType::kInt:
         return writer_.Number(op_, DType::kInt32, std::get<int32_t>(value));
       case AttrType::kLong:
-        return LongNumber(std::get<int64_t>(value));
+        return writer_.Number(op_, DType::kInt64,
+                              writer_.ExactNumber(op_, std::get<int64_t>(value)));
       case AttrType::kFloat:
         return writer_.Number(op_, DType::kFloat32, static_cast<double>(std::get<float>(value)));
       case AttrType::kFloat64:
@@ -241,13 +242,6 @@ class RowWriter {
         writer_.Refuse(op_,
                        fmt::format("its attribute {} is no constant of Paddle 3", setting.attr));
     }
-  }
-
-  int64_t LongNumber(int64_t value) {
-    constexpr int64_t kExact = int64_t{1} << 53;
-    if (value > kExact || value < -kExact)
-      writer_.Refuse(op_, fmt::format("no constant of Paddle 3 holds {} exactly", value));
-    return writer_.Number(op_, DType::kInt64, static_cast<double>(value));
   }
 
   int64_t TextNumber(const std::string& text) {
@@ -296,13 +290,13 @@ bool WriteByRow(ProgramWriter& writer, const OpDesc& op, std::string* why) {
     return false;
   }
   const auto [begin, end] = RowsByType().equal_range(type);
+  if (begin != end) *why = "the op has no counterpart in Paddle 3 with these attributes";
   for (auto at = begin; at != end; ++at) {
     const RowParts row(writer, *at->second);
-    std::string reason = RowMatch(writer, op, row).WhyNot();
-    if (!reason.empty()) {
-      *why = std::move(reason);
-      continue;
-    }
+    const RowMatch match(writer, op, row);
+    if (!match.Chosen()) continue;
+    *why = match.WhyNot();
+    if (!why->empty()) return false;
     RowWriter(writer, op, row).Write();
     return true;
   }

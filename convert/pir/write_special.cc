@@ -36,10 +36,7 @@ void WriteFill(ProgramWriter& writer, const OpDesc& op) {
   const auto dtype = static_cast<DType>(writer.Get<int32_t>(op, "dtype"));
   const Attribute fill = FillOf(writer, op, dtype);
   const auto* integer = std::get_if<int64_t>(&fill);
-  constexpr int64_t kExact = int64_t{1} << 53;
-  if (integer && (*integer > kExact || *integer < -kExact))
-    writer.Refuse(op, fmt::format("no constant of Paddle 3 holds {} exactly", *integer));
-  const double value = integer ? static_cast<double>(*integer) : std::get<double>(fill);
+  const double value = integer ? writer.ExactNumber(op, *integer) : std::get<double>(fill);
   const bool sized = op.HasInput("ShapeTensor") || op.HasInput("ShapeTensorList");
   const auto shape = writer.Get<Longs>(op, "shape");
   if (!sized && !op.HasInput("ValueTensor")) {

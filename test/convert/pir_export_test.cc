@@ -272,6 +272,50 @@ TEST(PirExport, StartupPrograms) {
   EXPECT_EQ(scope.Get("w").span<float>()[5], 0.5f);
 }
 
+// The parameters of a startup program have no values before it runs.
+TEST(PirExport, FilesOfStartupPrograms) {
+  const TemporaryDirectory directory;
+  ProgramDesc main, startup;
+  Builder net(main, startup);
+  net.Fc(net.Data("x", {-1, 3}), {.size = 5});
+  const std::string path = directory.File("startup.json");
+  ExportPir(path, startup, Scope());
+  EXPECT_FALSE(FileExists(directory.File("startup.pdiparams")));
+  Scope read, wanted;
+  const InferenceModel model = ImportPir(path, read);
+  EXPECT_EQ(PersistableNames(model.program), PersistableNames(startup));
+  Executor().Run(model.program, read);
+  Executor().Run(startup, wanted);
+  for (const std::string& name : PersistableNames(startup))
+    EXPECT_EQ(read.Get(name).ToString(), wanted.Get(name).ToString()) << name;
+}
+
+// A file holds the parameters that the program reads, and not those that it sets.
+TEST(PirExport, FilesOfProgramsThatSetOneParameterAndReadAnother) {
+  const TemporaryDirectory directory;
+  Small net({2, 3});
+  for (const char* name : {"a", "w"}) {
+    VarDesc& var = net.program.Root().Var(name);
+    var.SetMeta({VarType::kLoDTensor, DType::kFloat32, {2, 3}, 0});
+    var.SetPersistable(true);
+  }
+  net.writer.Append("abs", {{"X", {"x"}}}, {{"Out", {"a"}}});
+  const std::string sum = net.Make("elementwise_add", {{"X", {"x"}}, {"Y", {"w"}}});
+  const std::string path = directory.File("m.json");
+  Scope scope;
+  EXPECT_NE(ErrorOf([&] { ExportPir(path, net.Fetch({sum}), scope); }).find("'w'"),
+            std::string::npos);
+  scope.Set("w", Tensor::Full<float>({2, 3}, 4));
+  ExportPir(path, net.program, scope);
+  Scope read;
+  const InferenceModel model = ImportPir(path, read);
+  EXPECT_EQ(read.Find("a"), nullptr);
+  const std::vector<Tensor> feeds = {Tensor::Full<float>({2, 3}, -2)};
+  const std::vector<Tensor> results = Executor().Prepare(model.program).Run(read, feeds);
+  EXPECT_EQ(results[0].span<float>()[5], 2);
+  EXPECT_EQ(read.Get("a").span<float>()[5], 2);
+}
+
 std::string RefusalOf(const ProgramDesc& program) {
   const std::string error = ErrorOf([&] { ProgramToPir(program); });
   return error.substr(0, error.find('\n'));
@@ -292,6 +336,19 @@ TEST(PirExport, Refusals) {
     EXPECT_NE(RefusalOf(net.Fetch({out})).find("its attribute fuse_activation = \"relu\" has no "),
               std::string::npos)
         << RefusalOf(net.program);
+  }
+  // Of several rows, the one for these operands and attributes gives the reason.
+  for (const bool bias : {false, true}) {
+    Small net({1, 1, 4, 4}, {1, 1, 3, 3});
+    net.Declare("b", {1}, DType::kFloat32);
+    SlotList inputs = {{"Input", {"x"}}, {"Filter", {"y"}}};
+    if (bias) inputs.push_back({"Bias", {"b"}});
+    const std::string out =
+        net.Make("conv2d_transpose", inputs, {{"fuse_activation", std::string("relu")}}, "Output");
+    EXPECT_EQ(RefusalOf(net.Fetch({out})),
+              std::string("writing for Paddle 3: block 0 op 3 (conv2d_transpose): its attribute "
+                          "fuse_activation = \"relu\" has no counterpart in conv2d_transpose") +
+                  (bias ? "_bias" : ""));
   }
   {
     Small net({2, 3});
