@@ -1,4 +1,5 @@
 #include <coracle/framework/base/error.h>
+#include <coracle/framework/base/text.h>
 #include <coracle/framework/base/version.h>
 #include <coracle/inspect/page.h>
 #include <coracle/inspect/page_assets.h>
@@ -14,21 +15,6 @@ namespace {
 
 // Larger data is compressed: browsers decompress it faster than they read the plain text.
 constexpr size_t kPlainBytes = size_t{1} << 20;
-
-std::string Base64(std::string_view bytes) {
-  static constexpr char kDigits[] =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  text.reserve(bytes.size() / 3 * 4 + 4);
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    uint32_t group = 0;
-    for (size_t k = 0; k < 3; ++k)
-      group = group << 8 | (i + k < bytes.size() ? static_cast<uint8_t>(bytes[i + k]) : 0);
-    for (size_t k = 0; k < 4; ++k)
-      text += i + k <= bytes.size() ? kDigits[group >> (18 - 6 * k) & 63] : '=';
-  }
-  return text;
-}
 
 std::string BytesOfHex(std::string_view hex) {
   std::string bytes;

@@ -32,6 +32,8 @@ std::string NearestName(std::string_view name, const std::vector<std::string>& c
 // "; did you mean X?" or "".
 std::string DidYouMean(std::string_view name, const std::vector<std::string>& candidates);
 
+std::string Base64(std::string_view bytes);  // with padding
+
 std::string HumanBytes(uint64_t bytes);  // "1.5 KiB", "2.0 MiB"
 std::string HumanCount(uint64_t count);  // "1.5K", "2.0M"
 

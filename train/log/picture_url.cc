@@ -1,4 +1,5 @@
 #include <coracle/framework/base/error.h>
+#include <coracle/framework/base/text.h>
 #include <coracle/train/data/picture.h>
 #include <coracle/train/log/quality_svg.h>
 #include <zlib.h>
@@ -7,20 +8,6 @@
 
 namespace coracle::inline internal {
 namespace {
-
-std::string Base64Of(std::string_view bytes) {
-  static constexpr char kDigits[] =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    uint32_t group = 0;
-    for (size_t k = 0; k < 3; ++k)
-      group = group << 8 | (i + k < bytes.size() ? static_cast<uint8_t>(bytes[i + k]) : 0);
-    for (size_t k = 0; k < 4; ++k)
-      text += i + k <= bytes.size() ? kDigits[group >> (18 - 6 * k) & 63] : '=';
-  }
-  return text;
-}
 
 void AppendBigEndian(uint32_t value, std::string* bytes) {
   for (const int shift : {24, 16, 8, 0}) *bytes += static_cast<char>(value >> shift & 255);
@@ -77,10 +64,10 @@ std::string PictureUrl(const Tensor& picture, int64_t side) {
     throw InternalError("a picture to show is uint8 [1 or 3, H, W]");
   const int64_t largest = std::max(shape[1], shape[2]);
   if (picture.numel() == 0) return "";
-  if (largest <= side) return "data:image/png;base64," + Base64Of(PngOf(picture));
+  if (largest <= side) return "data:image/png;base64," + Base64(PngOf(picture));
   const auto smaller = [&](int64_t size) { return std::max<int64_t>(size * side / largest, 1); };
   const Tensor small = ResizePicture(picture, smaller(shape[1]), smaller(shape[2]));
-  return "data:image/png;base64," + Base64Of(PngOf(small));
+  return "data:image/png;base64," + Base64(PngOf(small));
 }
 
 }  // namespace coracle::inline internal
