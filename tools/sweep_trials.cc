@@ -200,9 +200,12 @@ class TrialRounds {
     int stopped = 0;
     RunChildren(commands, options_.jobs, [&](size_t i, int code) {
       Trial& trial = *to_run[i];
+      const bool failed = code == 1 || code == 2;
       ReadState(&trial);
       trial.value = ValueOf(trial.summary, options_, budget.last);
-      SetReason(budget, code == 1 || code == 2 ? ErrorIn(commands[i].output) : "", &trial);
+      // Its last evaluation does not say what it would have come to.
+      if (failed && !IsComplete(trial, budget)) trial.value.reset();
+      SetReason(budget, failed ? ErrorIn(commands[i].output) : "", &trial);
       if (code >= 128) stopped = code - 128;
       WriteRecord(options_, trials_);
       Report(trial);

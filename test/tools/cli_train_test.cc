@@ -266,6 +266,27 @@ TEST_F(Cli, SweepAndRuns) {
       1, {"sweep.json: the job has changed since; give --overwrite or another --out"});
 }
 
+// A run that fails has evaluations, but no end that others could be compared with.
+TEST_F(Cli, SweepLeavesOutFailedTrials) {
+  WriteFileAtomic(Path("job.pbtxt"), R"(
+    name: "tiny" model_text: "data { name: 'image' shape: [-1, 784] } "
+      "data { name: 'label' shape: [-1, 1] dtype: INT64 } "
+      "layer { fc { input: 'image' size: 10 output: 'logits' } } "
+      "layer { softmax_with_cross_entropy { logits: 'logits' label: 'label' output: 'ce' } } "
+      "layer { mean { input: 'ce' output: 'loss' } } "
+      "layer { accuracy { input: 'logits' label: 'label' output: 'acc' } }"
+    train { digits { count: 200 } } test { digits { count: 100 } }
+    metric { var: "acc" name: "accuracy" } optimizer { sgd { learning_rate: 0.1 } }
+    batch_size: 50 max_iter: 8 test_interval: 1)");
+  // The loss of the second trial becomes infinite; its accuracy was better before.
+  Expect(
+      "coracle sweep job.pbtxt --set=optimizer.sgd.learning_rate=0.0001,5e37 --metric=accuracy "
+      "--out=s",
+      0,
+      {"trial 2: step 3, failed: ", "settings\n    1  ", "\ntrial 2 failed: ", "the loss is inf"});
+  Expect("grep -c '\"accuracy\":0' s/trial_002/log.jsonl", 0, {"2"});
+}
+
 // The model of a job that quantises is the one with rounding: what the evaluations before say does
 // not count.
 TEST_F(Cli, SweepOfQuantisedTraining) {
