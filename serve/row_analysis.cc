@@ -1,6 +1,7 @@
 #include <coracle/distribute/part_values.h>
 #include <coracle/edit/written_shapes.h>
 #include <coracle/framework/io/tensor_io.h>
+#include <coracle/framework/op/kernel/random_draws.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/passes/freeze.h>
 #include <coracle/serve/row_analysis.h>
@@ -39,6 +40,21 @@ bool WritesState(const ProgramDesc& program) {
   return false;
 }
 
+// Whether an op draws random numbers: what a row gets depends on its place in the batch, and on how
+// many runs there were before.
+bool DrawsAny(const ProgramDesc& program) {
+  bool draws = false;
+  for (int i = 0; i < program.NumBlocks(); ++i) {
+    program.Block(i).ForEachOp([&](const OpDesc& op) {
+      if (!DrawsNumbers(op, DefaultOps())) return;
+      const OpSpec& spec = DefaultOps().Get(op.type());
+      const bool drops = spec.FindAttr("dropout_prob") != nullptr;
+      draws |= !drops || spec.AttrOf<float>(op, "dropout_prob") != 0;
+    });
+  }
+  return draws;
+}
+
 // Whether dim 0 of the variable is the number of rows, in the order of the inputs, and no op before
 // it reads a value of all rows, such as their mean.
 bool HasRowsFirst(const PartValues& parts, const std::string& name) {
@@ -72,7 +88,8 @@ RowAnalysis::RowAnalysis(const ProgramDesc& program, std::vector<Port> inputs,
   // Norms with fixed statistics write these back as they were.
   static_cast<void>(Freeze(program_, values, {}));
   keeps_state_ = WritesState(program_);
-  if (!keeps_state_ && !inputs_.empty() && HasOpenRows(inputs_) && HasOpenRows(outputs_))
+  if (!keeps_state_ && !inputs_.empty() && HasOpenRows(inputs_) && HasOpenRows(outputs_) &&
+      !DrawsAny(program_))
     Decide(values);
   if (!depends_) program_ = ProgramDesc();
 }

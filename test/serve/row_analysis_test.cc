@@ -194,6 +194,29 @@ TEST(RowAnalysis, DimsOfVariablesThatChange) {
   EXPECT_FALSE(changed.Always());
 }
 
+// A row of a batch would get other numbers than a row alone.
+TEST(RowAnalysis, RandomNumbersDependOnTheBatch) {
+  const auto dropped = [](float probability, bool is_test) {
+    return Model({-1, 3}, {-1, 3}, [=](Builder& net) {
+      net.Append("dropout", {{"X", {"x"}}}, {{"Out", {"y"}}, {"Mask", {"mask"}}},
+                 {{"dropout_prob", probability},
+                  {"is_test", is_test},
+                  {"fix_seed", true},
+                  {"seed", 3},
+                  {"dropout_implementation", std::string("upscale_in_train")}});
+    });
+  };
+  EXPECT_TRUE(dropped(0.5f, true).Always());
+  EXPECT_TRUE(dropped(0, false).Always());
+  EXPECT_FALSE(dropped(0.5f, false).Always());
+  const Model noisy({-1, 3}, {-1, 3}, [](Builder& net) {
+    net.Append("gaussian_random_batch_size_like", {{"Input", {"x"}}}, {{"Out", {"n"}}},
+               {{"shape", Numbers{-1, 3}}, {"seed", 3}});
+    net.Append("elementwise_add", {{"X", {"x"}}, {"Y", {"n"}}}, {{"Out", {"y"}}}, {{"axis", -1}});
+  });
+  EXPECT_FALSE(noisy.Always());
+}
+
 // --- concat ---
 
 // y = the concatenation of x and its negative.
