@@ -26,33 +26,43 @@ bool HasOtherOpenDims(const Port& port) {
   return std::any_of(port.shape.begin() + 1, port.shape.end(), [](int64_t dim) { return dim < 0; });
 }
 
-// Whether an op writes a persistable variable, also in a sub-block.
+// In any block.
+template <class Holds>
+bool AnyOp(const ProgramDesc& program, const Holds& holds) {
+  bool any = false;
+  for (int i = 0; i < program.NumBlocks(); ++i)
+    program.Block(i).ForEachOp([&](const OpDesc& op) { any = any || holds(op); });
+  return any;
+}
+
+// Norms with fixed statistics write these back as they were.
 bool WritesState(const ProgramDesc& program) {
   const std::vector<std::string> names = PersistableNames(program);
   const std::unordered_set<std::string> persistable(names.begin(), names.end());
-  for (int i = 0; i < program.NumBlocks(); ++i) {
+  return AnyOp(program, [&](const OpDesc& op) {
     bool writes = false;
-    program.Block(i).ForEachOp([&](const OpDesc& op) {
-      op.ForEachOutput([&](const std::string& name) { writes |= persistable.count(name) > 0; });
+    op.ForEachOutput([&](const std::string& name, const std::string& slot) {
+      const bool statistic = slot == "MeanOut" || slot == "VarianceOut";
+      if (!statistic || !HasFixedStatistics(op)) writes = writes || persistable.count(name) > 0;
     });
-    if (writes) return true;
-  }
-  return false;
+    return writes;
+  });
 }
 
-// Whether an op draws random numbers: what a row gets depends on its place in the batch, and on how
-// many runs there were before.
-bool DrawsAny(const ProgramDesc& program) {
-  bool draws = false;
-  for (int i = 0; i < program.NumBlocks(); ++i) {
-    program.Block(i).ForEachOp([&](const OpDesc& op) {
-      if (!DrawsNumbers(op, DefaultOps())) return;
-      const OpSpec& spec = DefaultOps().Get(op.type());
-      const bool drops = spec.FindAttr("dropout_prob") != nullptr;
-      draws |= !drops || spec.AttrOf<float>(op, "dropout_prob") != 0;
-    });
-  }
-  return draws;
+// What a row gets depends on its place in the batch, and on how many runs there were before.
+bool DrawsForRows(const OpDesc& op, const OpSpec& spec) {
+  if (!DrawsNumbers(op, DefaultOps())) return false;
+  return !spec.FindAttr("dropout_prob") || spec.AttrOf<float>(op, "dropout_prob") != 0;
+}
+
+// PartValues does not count that as mixed rows, since ranks that train have their own statistics.
+bool UsesStatisticsOfRows(const OpDesc& op, const OpSpec& spec) {
+  return spec.FindOutput("MeanOut") && !HasFixedStatistics(op);
+}
+
+bool DependsOnBatch(const OpDesc& op) {
+  const OpSpec* spec = DefaultOps().Find(op.type());
+  return spec && (DrawsForRows(op, *spec) || UsesStatisticsOfRows(op, *spec));
 }
 
 // Whether dim 0 of the variable is the number of rows, in the order of the inputs, and no op before
@@ -85,11 +95,10 @@ Scope ConstantsOf(const ProgramDesc& program, const Scope& values) {
 RowAnalysis::RowAnalysis(const ProgramDesc& program, std::vector<Port> inputs,
                          std::vector<Port> outputs, const Scope& values)
     : inputs_(std::move(inputs)), outputs_(std::move(outputs)), program_(program) {
-  // Norms with fixed statistics write these back as they were.
-  static_cast<void>(Freeze(program_, values, {}));
+  static_cast<void>(Freeze(program_, values, {}));  // what it redirects is no state
   keeps_state_ = WritesState(program_);
   if (!keeps_state_ && !inputs_.empty() && HasOpenRows(inputs_) && HasOpenRows(outputs_) &&
-      !DrawsAny(program_))
+      !AnyOp(program_, DependsOnBatch))
     Decide(values);
   if (!depends_) program_ = ProgramDesc();
 }

@@ -217,6 +217,36 @@ TEST(RowAnalysis, RandomNumbersDependOnTheBatch) {
   EXPECT_FALSE(noisy.Always());
 }
 
+// A norm with the statistics of the batch, whose running statistics no run keeps.
+TEST(RowAnalysis, StatisticsOfTheBatchMixRows) {
+  const auto normed = [](const std::string& type, bool is_test, bool global) {
+    return Model({-1, 3, 4, 4}, {-1, 3, 4, 4}, [=](Builder& net) {
+      for (const char* name : {"scale", "bias", "mean", "variance"}) {
+        VarDesc& var = net.main().Root().Var(name);
+        var.SetMeta({VarType::kLoDTensor, DType::kFloat32, {3}, 0});
+        var.SetPersistable(true);
+      }
+      net.Append(type,
+                 {{"X", {"x"}},
+                  {"Scale", {"scale"}},
+                  {"Bias", {"bias"}},
+                  {"Mean", {"mean"}},
+                  {"Variance", {"variance"}}},
+                 {{"Y", {"y"}},
+                  {"MeanOut", {is_test || global ? "mean" : "mean.new"}},
+                  {"VarianceOut", {is_test || global ? "variance" : "variance.new"}},
+                  {"SavedMean", {"mean.saved"}},
+                  {"SavedVariance", {"variance.saved"}}},
+                 {{"is_test", is_test}, {"use_global_stats", global}});
+    });
+  };
+  for (const char* type : {"batch_norm", "sync_batch_norm"}) {
+    EXPECT_TRUE(normed(type, true, false).Always()) << type;
+    EXPECT_TRUE(normed(type, false, true).Always()) << type;
+    EXPECT_FALSE(normed(type, false, false).Always()) << type;
+  }
+}
+
 // --- concat ---
 
 // y = the concatenation of x and its negative.
