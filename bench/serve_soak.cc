@@ -37,7 +37,7 @@ constexpr int64_t kWidth = 64, kClasses = 10;
 constexpr size_t kCases = 64;
 // The least share of good requests that must be answered.
 constexpr double kLeastAnswered = 0.5;
-// On a busy machine, a short soak goes on until so many good requests have ended.
+// On a busy machine, a short soak goes on until this number of good requests has ended.
 constexpr uint64_t kLeastRequests = 100;
 constexpr double kMostLonger = 10;  // times the length that is asked for
 

@@ -52,9 +52,9 @@ class JsonElements {
   size_t size_ = 0;
   std::vector<bool> bools_;
   std::deque<uint64_t> words_;  // the bits of int64_t, uint64_t or double; grows without copies
-  // Those of words_ that are a uint64_t, and those that are "-0" among integers, ascending.
+  // Indices of words_ that hold a uint64_t, and of "-0" among integers, ascending.
   std::deque<size_t> unsigned_, negative_zeros_;
-  // Floats of words_ that are not the rounded double, ascending.
+  // Indices of words_ whose nearest float is not the rounded double, and that float, ascending.
   std::deque<std::pair<size_t, float>> singles_;
   std::string texts_;  // one after the other
   std::deque<size_t> text_ends_;

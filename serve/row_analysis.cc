@@ -95,7 +95,8 @@ Scope ConstantsOf(const ProgramDesc& program, const Scope& values) {
 RowAnalysis::RowAnalysis(const ProgramDesc& program, std::vector<Port> inputs,
                          std::vector<Port> outputs, const Scope& values)
     : inputs_(std::move(inputs)), outputs_(std::move(outputs)), program_(program) {
-  static_cast<void>(Freeze(program_, values, {}));  // what it redirects is no state
+  // Outputs that would write a parameter back as it was become temporaries.
+  static_cast<void>(Freeze(program_, values, {}));
   keeps_state_ = WritesState(program_);
   if (!keeps_state_ && !inputs_.empty() && HasOpenRows(inputs_) && HasOpenRows(outputs_) &&
       !AnyOp(program_, DependsOnBatch))

@@ -224,7 +224,7 @@ class TrialRounds {
       trial->error = kOnlyInFloat;
   }
 
-  // Those of a sweep that was interrupted, or that ran before, perhaps with another metric.
+  // Errors of a sweep that was interrupted, or that ran before, perhaps with another metric.
   void ReadErrors() {
     const std::string file = InSweep(options_, kRecord);
     for (const Trial& known : TrialsWithErrors(JsonReader(ReadFile(file, kMaxRecord), file)))
