@@ -8,6 +8,7 @@
 #include <coracle/operators/conv/conv_parts.h>
 #include <coracle/operators/kernels/onednn.h>
 #include <coracle/operators/kernels/onednn_scope.h>
+#include <coracle/operators/kernels/simd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -407,10 +408,14 @@ Kernel ConvBackwardOneDnn(const PrepareContext& ctx, const ConvGeometry& g,
           [&](const std::vector<ConvPart>& parts) { return MakeFilterGrad(ctx, parts, args); });
       if (!filter) return {};
     }
+    const bool floats = args.dbias && args.dout.dtype == DType::kFloat32;
     return [=](Workspace& ws) {
       if (filter) filter(ws);
       if (data) data(ws);
-      if (bias_alone) ConvBiasGrad(g, ws.Data<const float>(args.dout), ws.Data<float>(args.dbias));
+      // A partial sum of oneDNN may overflow a float.
+      float* dbias = floats ? ws.Data<float>(args.dbias) : nullptr;
+      if (dbias && (bias_alone || !simd::AllFinite(dbias, g.out_channels)))
+        ConvBiasGrad(g, ws.Data<const float>(args.dout), dbias);
     };
   } catch (const dnnl::error&) {
     return {};

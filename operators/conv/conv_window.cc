@@ -2,6 +2,7 @@
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/operators/conv/conv_window.h>
 #include <coracle/operators/kernels/matrix_tile.h>
+#include <coracle/operators/kernels/simd.h>
 
 #include <algorithm>
 #include <cstring>
@@ -372,6 +373,9 @@ Kernel MakeFilterGrad(const PrepareContext& ctx, const PaddedGeometry& d,
       for (int64_t k = 0; k < chunks; ++k) sum += sums[k * stride + f.size + m];
       ws.Data<float>(args.dbias)[m] = sum;
     }
+    // A partial sum may have overflowed a float.
+    float* dbias = args.dbias ? ws.Data<float>(args.dbias) : nullptr;
+    if (dbias && !simd::AllFinite(dbias, g.out_channels)) ConvBiasGrad(g, dout, dbias);
   };
 }
 

@@ -1,6 +1,7 @@
 #include <coracle/operators/conv/pool.h>
 
 #include <algorithm>
+#include <cmath>
 #include <initializer_list>
 
 namespace coracle::inline internal {
@@ -31,6 +32,60 @@ PoolTables::PoolTables(const PoolGeometry& geometry) : g(geometry) {
   fill(g.d, z);
   fill(g.h, y);
   fill(g.w, x);
+}
+
+void RepairAverages(const PoolGeometry& g, int64_t channels, const float* in, float* out) {
+  const ImageStrides from = g.InStrides(), to = g.OutStrides();
+  ForWindows(g, [&](const PoolWindow& window, int64_t o) {
+    for (int64_t c = 0; c < channels; ++c) {
+      float& average = out[o + c * to.c];
+      if (std::isfinite(average)) continue;
+      double sum = 0;
+      ForElements(from, window, [&](int64_t at) {
+        sum += static_cast<double>(in[at + c * from.c]);
+        return false;
+      });
+      average = static_cast<float>(sum / static_cast<double>(g.Divisor(window)));
+    }
+  });
+}
+
+namespace {
+
+// The output positions [begin, end) whose windows may hold position `at` of the input.
+struct WindowsOver {
+  int64_t begin = 0, end;
+  WindowsOver(const PoolGeometry& g, const WindowAxis& axis, int64_t at) {
+    while (begin < axis.out && g.Range(axis, begin).end <= at) ++begin;
+    end = begin;
+    while (end < axis.out && g.Range(axis, end).begin <= at) ++end;
+  }
+};
+
+}  // namespace
+
+void RepairAverageGrad(const PoolGeometry& g, int64_t channels, const float* dout, float* dx) {
+  const ImageStrides s = g.InStrides(), from = g.OutStrides();
+  const PoolWindow all{{0, g.d.in, 0}, {0, g.h.in, 0}, {0, g.w.in, 0}};
+  ForElements(s, all, [&](int64_t at) {
+    for (int64_t c = 0; c < channels; ++c) {
+      float& gradient = dx[at + c * s.c];
+      if (std::isfinite(gradient)) continue;
+      const WindowsOver zs(g, g.d, at / s.d), ys(g, g.h, at % s.d / s.h);
+      const WindowsOver xs(g, g.w, at % s.h / s.w);
+      double sum = 0;
+      for (int64_t z = zs.begin; z < zs.end; ++z) {
+        for (int64_t y = ys.begin; y < ys.end; ++y) {
+          for (int64_t x = xs.begin; x < xs.end; ++x) {
+            const float d = dout[z * from.d + y * from.h + x * from.w + c * from.c];
+            sum += static_cast<double>(d) / static_cast<double>(g.Divisor(g.Window(z, y, x)));
+          }
+        }
+      }
+      gradient = static_cast<float>(sum);
+    }
+    return false;
+  });
 }
 
 }  // namespace coracle::inline internal

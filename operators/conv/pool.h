@@ -85,6 +85,11 @@ struct PoolTables {
   }
 };
 
+// Averages and their gradients in images of `channels` channels, or in a plane with 1: what is not
+// finite is computed again in double, because a sum of floats may overflow on the way.
+void RepairAverages(const PoolGeometry& g, int64_t channels, const float* in, float* out);
+void RepairAverageGrad(const PoolGeometry& g, int64_t channels, const float* dout, float* dx);
+
 // For channels-first float32 images that are not empty, vectorised along rows: the rows of a window
 // are reduced to one row, and that to outputs. `rows` is scratch memory, g.w.in floats for each
 // channel of each image.

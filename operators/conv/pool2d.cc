@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <initializer_list>
 #include <memory>
+#include <type_traits>
 
 namespace coracle::pool2d_op {
 
@@ -55,17 +56,18 @@ void PoolPlane(const PoolGeometry& g, const T* in, T* out) {
   const ImageStrides s = g.InStrides();
   ForWindows(g, [&](const PoolWindow& window, int64_t o) {
     bool first = g.max;
-    T value = T(0);
+    T largest = T(0);
+    double sum = 0;
     ForElements(s, window, [&](int64_t at) {
       const T v = in[at];
       if (!g.max) {
-        value += v;
-      } else if (first || Exceeds(v, value)) {
-        value = v;
+        sum += static_cast<double>(v);
+      } else if (first || Exceeds(v, largest)) {
+        largest = v;
       }
       return first = false;
     });
-    out[o] = g.max ? value : value / static_cast<T>(g.Divisor(window));
+    out[o] = g.max ? largest : static_cast<T>(sum / static_cast<double>(g.Divisor(window)));
   });
 }
 
@@ -98,6 +100,8 @@ void PoolGradPlane(const PoolGeometry& g, const T* in, const T* out, const T* do
       return false;
     });
   });
+  if constexpr (std::is_same_v<T, float>)
+    if (!g.max) RepairAverageGrad(g, 1, dout, dx);
 }
 
 // A plane of X. X may have no elements while Out has some, for windows in the padding.

@@ -2,6 +2,8 @@
 #include <coracle/operators/conv/pool.h>
 
 #include <algorithm>
+#include <atomic>
+#include <cmath>
 #include <limits>
 
 #undef HWY_TARGET_INCLUDE
@@ -92,9 +94,12 @@ void MaxRow(const PoolGeometry& g, int64_t n, int64_t y, const float* in, float*
   if (MaxRowBy<false>(g, n, y, in, out)) MaxRowBy<true>(g, n, y, in, out);
 }
 
-void AverageRow(const PoolGeometry& g, int64_t n, int64_t y, const float* in, float* out) {
+// The average and average-gradient loops return whether a sum may have overflowed a float.
+
+bool AverageRow(const PoolGeometry& g, int64_t n, int64_t y, const float* in, float* out) {
   const D d;
   const ImageStrides s = g.InStrides();
+  bool finite = true;
   ForRow(g, n, y, [&](const PoolWindow& window, int64_t o) HWY_ATTR {
     const V scale = hn::Set(d, 1.0f / static_cast<float>(g.Divisor(window)));
     ForChannels(g.channels, [&](int64_t c, int64_t left) HWY_ATTR {
@@ -102,9 +107,12 @@ void AverageRow(const PoolGeometry& g, int64_t n, int64_t y, const float* in, fl
       ForPixels(s, window, [&](int64_t at) HWY_ATTR {
         sum = hn::Add(sum, LoadFirst(in + n * s.n + at + c, left));
       });
-      StoreFirst(hn::Mul(sum, scale), out + o + c, left);
+      const V average = hn::Mul(sum, scale);
+      finite &= AllFinite(average);
+      StoreFirst(average, out + o + c, left);
     });
   });
+  return !finite;
 }
 
 // sums[c] = the sum of channel c over `pixels` adjacent pixels.
@@ -172,19 +180,25 @@ void MaxGradRow(const PoolGeometry& g, int64_t n, int64_t y, const float* in, co
   MaxGrad<false>(g, n, y, in, out, dout, dx);
 }
 
-void AverageGradRow(const PoolGeometry& g, int64_t n, int64_t y, const float* dout, float* dx) {
+// Sums of up to 1e5 shares of this size do not overflow.
+constexpr float kLargestShare = 1e33f;
+
+bool AverageGradRow(const PoolGeometry& g, int64_t n, int64_t y, const float* dout, float* dx) {
   const D d;
   const ImageStrides s = g.InStrides();
+  V largest = hn::Zero(d);
   ForRow(g, n, y, [&](const PoolWindow& window, int64_t o) HWY_ATTR {
     const V scale = hn::Set(d, 1.0f / static_cast<float>(g.Divisor(window)));
     ForChannels(g.channels, [&](int64_t c, int64_t left) HWY_ATTR {
       const V share = hn::Mul(LoadFirst(dout + o + c, left), scale);
+      largest = hn::Max(largest, hn::Abs(share));
       ForPixels(s, window, [&](int64_t at) HWY_ATTR {
         float* p = dx + n * s.n + at + c;
         StoreFirst(hn::Add(LoadFirst(p, left), share), p, left);
       });
     });
   });
+  return !hn::AllTrue(d, hn::Le(largest, hn::Set(d, kLargestShare)));
 }
 
 // Channels first: functions for one channel of an image or volume.
@@ -245,8 +259,9 @@ HWY_INLINE float ScaleOf(const PoolTables& t, int64_t rows, const PoolRange& x) 
   return 1.0f / static_cast<float>(std::max<int64_t>(rows * t.Share(x), 1));
 }
 
-void AveragePlane(const PoolTables& t, const float* in, float* row, float* out) {
+bool AveragePlane(const PoolTables& t, const float* in, float* row, float* out) {
   const int64_t width = t.g.w.in;
+  bool finite = true;
   ForOutRows(t, [&](const PoolRange& z, const PoolRange& y, int64_t o) HWY_ATTR {
     std::fill_n(row, width, 0.0f);
     ForRowsOf(t.g.InStrides(), z, y, [&](int64_t from) HWY_ATTR {
@@ -261,12 +276,15 @@ void AveragePlane(const PoolTables& t, const float* in, float* row, float* out) 
       float sum = 0;
       for (int64_t j = x.begin; j < x.end; ++j) sum += row[j];
       out[o + k] = sum * ScaleOf(t, rows, x);
+      finite &= std::isfinite(out[o + k]);
     }
   });
+  return !finite;
 }
 
-void AverageGradPlane(const PoolTables& t, const float* dout, float* row, float* dx) {
+bool AverageGradPlane(const PoolTables& t, const float* dout, float* row, float* dx) {
   const int64_t width = t.g.w.in;
+  bool small = true;
   std::fill_n(dx, t.g.InPixels(), 0.0f);
   ForOutRows(t, [&](const PoolRange& z, const PoolRange& y, int64_t o) HWY_ATTR {
     std::fill_n(row, width, 0.0f);
@@ -274,6 +292,7 @@ void AverageGradPlane(const PoolTables& t, const float* dout, float* row, float*
     for (int64_t k = 0; k < t.g.w.out; ++k) {
       const PoolRange& x = t.x[static_cast<size_t>(k)];
       const float share = dout[o + k] * ScaleOf(t, rows, x);
+      small &= std::abs(share) <= kLargestShare;
       for (int64_t j = x.begin; j < x.end; ++j) row[j] += share;
     }
     ForRowsOf(t.g.InStrides(), z, y, [&](int64_t to) HWY_ATTR {
@@ -283,6 +302,7 @@ void AverageGradPlane(const PoolTables& t, const float* dout, float* row, float*
       });
     });
   });
+  return !small;
 }
 
 }  // namespace HWY_NAMESPACE
@@ -364,7 +384,9 @@ void AverageOfParts(const PoolGeometry& g, int64_t parts, const float* x, float*
   const PoolWindow all{g.Range(g.d, 0), g.Range(g.h, 0), g.Range(g.w, 0)};
   sum(sums, parts, g.channels, out);
   const float scale = 1.0f / static_cast<float>(g.Divisor(all));
-  for (int64_t c = 0; c < g.channels; ++c) out[c] *= scale;
+  bool finite = true;
+  for (int64_t c = 0; c < g.channels; ++c) finite &= std::isfinite(out[c] *= scale);
+  if (!finite) RepairAverages(g, g.channels, x, out);
 }
 
 }  // namespace
@@ -381,7 +403,12 @@ void AveragePoolNhwc(const PoolGeometry& g, const float* x, float* out) {
     return;
   }
   const auto row = HWY_DYNAMIC_DISPATCH(AverageRow);
-  ForRows(g, [&](int64_t n, int64_t y) { row(g, n, y, x, out); });
+  std::atomic<bool> overflows = false;
+  ForRows(g, [&](int64_t n, int64_t y) {
+    if (row(g, n, y, x, out)) overflows = true;
+  });
+  for (int64_t n = 0; overflows && n < g.batch; ++n)
+    RepairAverages(g, g.channels, x + n * g.InStrides().n, out + n * g.OutStrides().n);
 }
 
 void MaxPoolGradNhwc(const PoolGeometry& g, const float* x, const float* out, const float* dout,
@@ -397,7 +424,12 @@ void MaxPoolGradNhwc(const PoolGeometry& g, const float* x, const float* out, co
 
 void AveragePoolGradNhwc(const PoolGeometry& g, const float* dout, float* dx) {
   const auto row = HWY_DYNAMIC_DISPATCH(AverageGradRow);
-  ForImages(g, dx, [&](int64_t n, int64_t y) { row(g, n, y, dout, dx); });
+  std::atomic<bool> overflows = false;
+  ForImages(g, dx, [&](int64_t n, int64_t y) {
+    if (row(g, n, y, dout, dx)) overflows = true;
+  });
+  for (int64_t n = 0; overflows && n < g.batch; ++n)
+    RepairAverageGrad(g, g.channels, dout + n * g.OutStrides().n, dx + n * g.InStrides().n);
 }
 
 void MaxPoolNchw(const PoolTables& tables, const float* x, float* rows, float* out) {
@@ -412,7 +444,8 @@ void AveragePoolNchw(const PoolTables& tables, const float* x, float* rows, floa
   const auto plane = HWY_DYNAMIC_DISPATCH(AveragePlane);
   const int64_t pixels = tables.g.InPixels(), width = tables.g.w.in;
   ForPlanes(tables.g, [&](int64_t i, int64_t o) {
-    plane(tables, x + i, rows + i / pixels * width, out + o);
+    if (plane(tables, x + i, rows + i / pixels * width, out + o))
+      RepairAverages(tables.g, 1, x + i, out + o);
   });
 }
 
@@ -420,7 +453,8 @@ void AveragePoolGradNchw(const PoolTables& tables, const float* dout, float* row
   const auto plane = HWY_DYNAMIC_DISPATCH(AverageGradPlane);
   const int64_t pixels = tables.g.InPixels(), width = tables.g.w.in;
   ForPlanes(tables.g, [&](int64_t i, int64_t o) {
-    plane(tables, dout + o, rows + i / pixels * width, dx + i);
+    if (plane(tables, dout + o, rows + i / pixels * width, dx + i))
+      RepairAverageGrad(tables.g, 1, dout + o, dx + i);
   });
 }
 

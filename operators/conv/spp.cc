@@ -47,13 +47,15 @@ KernelOf<T> Spp(const PrepareContext& ctx) {
     const T* in = ws.Data<const T>(x);
     T* o = ws.Data<T>(out);
     const auto pool = [&](const PoolGeometry& g, const PoolWindow& window, const T* plane) {
-      T value = T(0);
+      T largest = T(0);
+      double sum = 0;
       bool first = max;
       ForElements(g.InStrides(), window, [&](int64_t at) {
-        value = max ? (first || Exceeds(plane[at], value) ? plane[at] : value) : value + plane[at];
+        if (!max) sum += static_cast<double>(plane[at]);
+        if (first || (max && Exceeds(plane[at], largest))) largest = plane[at];
         return first = false;
       });
-      return max ? value : value / static_cast<T>(g.Divisor(window));
+      return max ? largest : static_cast<T>(sum / static_cast<double>(g.Divisor(window)));
     };
     ParallelFor(x.shape[0] * channels, 1 + 16384 / (1 + height * width),
                 [&](int64_t begin, int64_t end) {

@@ -4,6 +4,7 @@
 #include <coracle/operators/conv/winograd_conv.h>
 #include <coracle/operators/conv/winograd_filter.h>
 #include <coracle/operators/kernels/matrix_tile.h>
+#include <coracle/operators/kernels/simd.h>
 
 #include <algorithm>
 #include <limits>
@@ -273,6 +274,8 @@ Kernel BiasGradient(const PrepareContext& ctx, const ConvGeometry& g, const Tens
     float* out = ws.Data<float>(dbias);
     std::fill_n(out, channels, 0.0f);
     AddRows(sums, parts, channels, out);
+    // A partial sum may have overflowed a float.
+    if (!simd::AllFinite(out, channels)) ConvBiasGrad(g, from, out);
   };
 }
 

@@ -11,6 +11,8 @@
 #include <coracle/operators/rules/bilinear_gradient.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <string>
 #include <type_traits>
 
@@ -139,41 +141,67 @@ GradArgs ArgsOf(const PrepareContext& ctx) {
   return a;
 }
 
-// to[operand] = or += term, in the order of Out's elements.
-template <class T, class Term>
-void Collect(const BroadcastNest& nest, bool to_x, T* to, int64_t to_numel, const Term& term) {
-  const bool sums = to_numel != nest.numel;
-  if (sums) std::fill_n(to, to_numel, T(0));
+// The type of terms and sums: a product or a partial sum may leave the range of a float where the
+// gradient does not.
+template <class T>
+using Term = std::conditional_t<std::is_same_v<T, float>, double, T>;
+
+// to[operand] = the term, or the sum of terms in the order of Out's elements, for which `sums` is
+// scratch of a float gradient.
+template <class T, class TermOf>
+void Collect(const BroadcastNest& nest, bool to_x, T* to, int64_t to_numel, Term<T>* sums,
+             const TermOf& term) {
   const int64_t dx = nest.x_repeats() ? 0 : 1, dy = nest.y_repeats() ? 0 : 1;
-  ForEachRow(nest, 0, nest.numel, [&](int64_t xo, int64_t yo, int64_t oo, int64_t count) {
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t at_x = xo + i * dx, at_y = yo + i * dy;
-      T& target = to[to_x ? at_x : at_y];
-      const T value = term(at_x, at_y, oo + i);
-      target = sums ? target + value : value;
-    }
-  });
+  const auto each = [&](const auto& body) {
+    ForEachRow(nest, 0, nest.numel, [&](int64_t xo, int64_t yo, int64_t oo, int64_t count) {
+      for (int64_t i = 0; i < count; ++i) {
+        const int64_t at_x = xo + i * dx, at_y = yo + i * dy;
+        body(to_x ? at_x : at_y, term(at_x, at_y, oo + i));
+      }
+    });
+  };
+  if (to_numel == nest.numel)
+    return each([to](int64_t at, Term<T> value) { to[at] = static_cast<T>(value); });
+  std::fill_n(sums, to_numel, Term<T>(0));
+  each([sums](int64_t at, Term<T> value) { sums[at] = sums[at] + value; });
+  for (int64_t i = 0; i < to_numel; ++i) to[i] = static_cast<T>(sums[i]);
 }
 
 template <class F, class T>
 KernelOf<T> GradReference(const PrepareContext& ctx) {
   const GradArgs args = ArgsOf(ctx);
   const BroadcastNest nest = MakeBroadcastNest(args.aligned.x, args.aligned.y, -1);
-  return [a = args, nest](Workspace& ws) {
+  TensorArg scratch;
+  if constexpr (std::is_same_v<T, float>) {
+    const auto needed = [&](const TensorArg& grad) {
+      return grad && grad.numel != nest.numel ? grad.numel : 0;
+    };
+    scratch = ctx.Scratch(DType::kFloat64, {std::max(needed(args.dx), needed(args.dy))});
+  }
+  return [a = args, nest, scratch](Workspace& ws) {
+    using W = Term<T>;
     const T* x = F::kReads.x ? ws.Data<const T>(a.x) : nullptr;
     const T* y = F::kReads.y ? ws.Data<const T>(a.y) : nullptr;
     const T* out = F::kReads.out ? ws.Data<const T>(a.out) : nullptr;
     const T* d = ws.Data<const T>(a.dout);
-    const auto at = [](const T* p, int64_t i) { return p ? p[i] : T(0); };
+    const auto at = [](const T* p, int64_t i) { return p ? static_cast<W>(p[i]) : W(0); };
+    const auto sums_of = [&](T* to) {
+      if constexpr (std::is_same_v<T, float>)
+        return to ? ws.Data<W>(scratch) : nullptr;
+      else
+        return to;
+    };
     // X@GRAD may overwrite Out@GRAD, so it is computed last.
     if (a.dy) {
-      Collect(nest, false, ws.Data<T>(a.dy), a.dy.numel, [&](int64_t xi, int64_t yi, int64_t i) {
-        return F::template Dy<T>(at(x, xi), at(y, yi), at(out, i), d[i]);
+      T* to = ws.Data<T>(a.dy);
+      Collect(nest, false, to, a.dy.numel, sums_of(to), [&](int64_t xi, int64_t yi, int64_t i) {
+        return F::template Dy<W>(at(x, xi), at(y, yi), at(out, i), at(d, i));
       });
     }
     if (a.dx) {
-      Collect(nest, true, ws.Data<T>(a.dx), a.dx.numel, [&](int64_t xi, int64_t yi, int64_t i) {
-        return F::template Dx<T>(at(x, xi), at(y, yi), at(out, i), d[i]);
+      T* to = ws.Data<T>(a.dx);
+      Collect(nest, true, to, a.dx.numel, sums_of(to), [&](int64_t xi, int64_t yi, int64_t i) {
+        return F::template Dx<W>(at(x, xi), at(y, yi), at(out, i), at(d, i));
       });
     }
   };
@@ -200,10 +228,16 @@ Target MakeTarget(const PrepareContext& ctx, const TensorArg& grad, const Shape&
   if (t.sum.scratch_floats > 0) t.scratch = ctx.Scratch(DType::kFloat32, {t.sum.scratch_floats});
   return t;
 }
+// The sums of the terms, without and with repair; term(at) is a term in double.
 template <class Terms>
-void RunSum(Workspace& ws, const Target& t, float scale, const Terms& terms) {
+void RunFastSum(Workspace& ws, const Target& t, float scale, const Terms& terms) {
   FastSum(t.sum, terms, scale, ws.Data<float>(t.grad),
           t.scratch ? ws.Data<float>(t.scratch) : nullptr);
+}
+template <class Terms, class TermAt>
+void RunSum(Workspace& ws, const Target& t, float scale, const Terms& terms, const TermAt& term) {
+  RunFastSum(ws, t, scale, terms);
+  RepairSums(t.sum, term, scale, ws.Data<float>(t.grad));
 }
 
 // grad = sign * dout, summed if the operand was broadcast.
@@ -211,7 +245,9 @@ void PassOn(Workspace& ws, const Target& t, const TensorArg& dout, float sign) {
   static const simd::UnaryLoop scale = simd::FindUnary(simd::Unary::kScale);
   const float* d = ws.Data<const float>(dout);
   if (!t.full)
-    return RunSum(ws, t, sign, [d](int64_t offset, int64_t, float*) { return d + offset; });
+    return RunSum(
+        ws, t, sign, [d](int64_t offset, int64_t, float*) { return d + offset; },
+        [d](int64_t at) { return static_cast<double>(d[at]); });
   float* to = ws.Data<float>(t.grad);
   if (to == d && sign == 1.0f) return;
   ParallelFor(dout.numel, 65536, [&](int64_t begin, int64_t end) {
@@ -250,15 +286,19 @@ struct Product {
   TensorArg dout, other;
   BroadcastNest nest;  // of (dout, other), for a full target
   simd::BinaryLoop rows, vectors;
+  bool divides = false;
 
   void operator()(Workspace& ws) const {
     const float *d = ws.Data<const float>(dout), *o = ws.Data<const float>(other);
     if (!target.full) {
-      RunSum(ws, target, 1.0f, [&](int64_t offset, int64_t count, float* buffer) {
+      const auto terms = [&](int64_t offset, int64_t count, float* buffer) {
         vectors(d + offset, o + offset, buffer, count);
         return static_cast<const float*>(buffer);
+      };
+      return RunSum(ws, target, 1.0f, terms, [&](int64_t at) {
+        const auto a = static_cast<double>(d[at]), b = static_cast<double>(o[at]);
+        return divides ? a / b : a * b;
       });
-      return;
     }
     float* to = ws.Data<float>(target.grad);
     ParallelFor(nest.numel, 32768, [&](int64_t begin, int64_t end) {
@@ -283,6 +323,7 @@ bool MakeProduct(const PrepareContext& ctx, const GradArgs& a, bool for_x, simd:
   if (!product->target.full && product->other.numel != a.dout.numel) return false;
   product->nest = MakeBroadcastNest(a.dout.shape, others, -1);
   product->vectors = Loop(op);
+  product->divides = op == simd::Binary::kDiv;
   product->rows = simd::FindBinary(
       op, product->nest.y_repeats() ? simd::Form::kVectorScalar : simd::Form::kVectorVector);
   return true;
@@ -308,28 +349,51 @@ Kernel MulFast(const PrepareContext& ctx) {
 }
 
 // dY = -sum(dOut * Out) / Y: Y is constant within a sum.
+struct DivisorGrad {
+  Target target;
+  TensorArg dout, out, y;
+  simd::BinaryLoop multiply;
+
+  void operator()(Workspace& ws) const {
+    const float *d = ws.Data<const float>(dout), *o = ws.Data<const float>(out);
+    const float* divisor = ws.Data<const float>(y);
+    float* to = ws.Data<float>(target.grad);
+    const auto term = [&](int64_t at) { return double{d[at]} * double{o[at]}; };
+    const auto quotient = [&](int64_t j, double sum) {
+      return static_cast<float>(-sum / double{divisor[j]});
+    };
+    if (target.full) {
+      ParallelFor(y.numel, 32768, [&](int64_t begin, int64_t end) {
+        for (int64_t j = begin; j < end; ++j) to[j] = quotient(j, term(j));
+      });
+      return;
+    }
+    RunFastSum(ws, target, 1.0f, [&](int64_t offset, int64_t count, float* buffer) {
+      multiply(d + offset, o + offset, buffer, count);
+      return static_cast<const float*>(buffer);
+    });
+    ForEachOutput(target.sum.nest, [&](int64_t j, const auto& each) {
+      // Whether products of floats may have overflowed, or vanished next to a small divisor.
+      const bool vanishes = std::abs(to[j]) < 1e-30f && std::abs(divisor[j]) < 1;
+      double sum = double{to[j]};
+      if (vanishes || !std::isfinite(to[j])) {
+        sum = 0;
+        each([&](int64_t at) { sum += term(at); });
+      }
+      to[j] = quotient(j, sum);
+    });
+  }
+};
+
 Kernel DivFast(const PrepareContext& ctx) {
   const GradArgs a = ArgsOf(ctx);
   if (a.dout.dtype != DType::kFloat32) return {};
-  Product dx, dy;
+  Product dx;
   if (!MakeProduct(ctx, a, true, simd::Binary::kDiv, &dx)) return {};
-  dy.target = MakeTarget(ctx, a.dy, a.aligned.y, a.dout);
-  dy.dout = a.dout;
-  dy.other = a.out;
-  dy.nest = MakeBroadcastNest(a.dout.shape, a.dout.shape, -1);
-  dy.rows = dy.vectors = Loop(simd::Binary::kMul);
-  const simd::BinaryLoop divide = Loop(simd::Binary::kDiv);
-  const simd::UnaryLoop scale = simd::FindUnary(simd::Unary::kScale);
-  Kernel loop = [dx, dy, y = a.y, divide, scale](Workspace& ws) {
-    if (dy.target.grad) {
-      dy(ws);
-      float* to = ws.Data<float>(dy.target.grad);
-      const float* divisor = ws.Data<const float>(y);
-      ParallelFor(y.numel, 32768, [&](int64_t begin, int64_t end) {
-        divide(to + begin, divisor + begin, to + begin, end - begin);
-        scale(to + begin, to + begin, end - begin, {-1, 0, 0});
-      });
-    }
+  const DivisorGrad dy{MakeTarget(ctx, a.dy, a.aligned.y, a.dout), a.dout, a.out, a.y,
+                       Loop(simd::Binary::kMul)};
+  Kernel loop = [dx, dy](Workspace& ws) {
+    if (dy.target.grad) dy(ws);
     if (dx.target.grad) dx(ws);
   };
   if (dy.target.grad || !dx.target.full || dx.nest.rank > 1) return loop;

@@ -137,10 +137,10 @@ void AddRows(const FastSumPlan& p, const Terms& terms, int64_t base, int64_t beg
     add(acc, terms(base + rows.offset(), count, buffer), acc, count);
 }
 
-// The sum of the elements [begin, end) of the runs of `inner` reduced elements.
+// The sum of the elements [begin, end) of the runs of `inner` reduced elements. Pieces of at most
+// kMaxTerms elements are summed in float, their sums in double, so that the error does not grow
+// with the number of pieces.
 template <class Terms>
-// Pieces of at most kMaxTerms elements are summed in float, their sums in double, so that the error
-// does not grow with the number of pieces.
 float SumRuns(const FastSumPlan& p, const Terms& terms, int64_t base, int64_t begin, int64_t end) {
   float buffer[kMaxTerms];
   double sum = 0;
@@ -196,9 +196,9 @@ void FastSum(const FastSumPlan& p, const Terms& terms, float scale, float* out, 
 }
 
 // After a FastSum: sums again in double what overflowed a float on the way, and what has a nan or
-// an infinity. The terms are not to change meanwhile.
-template <class Terms>
-void RepairFastSum(const FastSumPlan& p, const Terms& terms, float scale, float* out) {
+// an infinity. term(at) is the term of input element `at` in double.
+template <class Term>
+void RepairSums(const FastSumPlan& p, const Term& term, float scale, float* out) {
   constexpr uint32_t kExponent = 0x7f800000u;
   const auto is_finite = [](float x) {
     return (std::bit_cast<uint32_t>(x) & kExponent) != kExponent;
@@ -208,11 +208,19 @@ void RepairFastSum(const FastSumPlan& p, const Terms& terms, float scale, float*
   if (all) return;
   ForEachOutput(p.nest, [&](int64_t j, const auto& each) {
     if (is_finite(out[j])) return;
-    float buffer[kMaxTerms];
     double sum = 0;
-    each([&](int64_t at) { sum += static_cast<double>(*terms(at, 1, buffer)); });
+    each([&](int64_t at) { sum += term(at); });
     out[j] = static_cast<float>(sum * static_cast<double>(scale));
   });
+}
+// RepairSums for the terms of the FastSum, which are not to change meanwhile.
+template <class Terms>
+void RepairFastSum(const FastSumPlan& p, const Terms& terms, float scale, float* out) {
+  const auto term = [&](int64_t at) {
+    float buffer[kMaxTerms];
+    return static_cast<double>(*terms(at, 1, buffer));
+  };
+  RepairSums(p, term, scale, out);
 }
 
 }  // namespace coracle::inline internal

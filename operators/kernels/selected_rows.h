@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <type_traits>
 
 namespace coracle::inline internal {
 
@@ -128,16 +129,20 @@ void SumGroup(const RowGroups& groups, int64_t k, const T* value, int64_t width,
   const int64_t first = groups.starts[k], last = groups.starts[k + 1];
   const T* row = value + groups.order[first] * width;
   if (last == first + 1) return body(int64_t{0}, row, width);
+  // Floats are added in double: a partial sum may overflow a float where the sum does not.
+  using Sum = std::conditional_t<std::is_same_v<T, float>, double, T>;
   constexpr int64_t kPiece = 256;
-  T sum[kPiece];
+  Sum sum[kPiece];
+  T result[kPiece];
   for (int64_t begin = 0; begin < width; begin += kPiece) {
     const int64_t n = std::min(kPiece, width - begin);
-    std::copy_n(row + begin, n, sum);
+    for (int64_t j = 0; j < n; ++j) sum[j] = Sum(row[begin + j]);
     for (int64_t i = first + 1; i < last; ++i) {
       const T* more = value + groups.order[i] * width + begin;
-      for (int64_t j = 0; j < n; ++j) sum[j] = WrapAdd(sum[j], more[j]);
+      for (int64_t j = 0; j < n; ++j) sum[j] = WrapAdd(sum[j], Sum(more[j]));
     }
-    body(begin, static_cast<const T*>(sum), n);
+    for (int64_t j = 0; j < n; ++j) result[j] = T(sum[j]);
+    body(begin, static_cast<const T*>(result), n);
   }
 }
 

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 HWY_BEFORE_NAMESPACE();
 namespace coracle::inline internal {
@@ -25,6 +26,14 @@ HWY_INLINE int64_t FloatLanes() {
   return static_cast<int64_t>(hwy::HWY_NAMESPACE::Lanes(FloatTag()));
 }
 constexpr size_t kMaxFloatLanes = HWY_MAX_BYTES / sizeof(float);
+
+// Whether no lane is a nan or an infinity.
+HWY_INLINE bool AllFinite(FloatVec v) {
+  namespace hn = hwy::HWY_NAMESPACE;
+  const FloatTag d;
+  const FloatVec infinity = hn::Set(d, std::numeric_limits<float>::infinity());
+  return hn::AllTrue(d, hn::Lt(hn::Abs(v), infinity));
+}
 
 // Loads the first `n` lanes from p, zeros above; reads nothing past p + n.
 HWY_INLINE FloatVec LoadFirst(const float* p, int64_t n) {

@@ -74,17 +74,20 @@ void LogSoftmaxLine(const T* x, T* y, int64_t n, int64_t stride) {
 // dx = y (dy - sum(dy y))
 template <class T>
 void SoftmaxGradLine(const T* y, const T* dy, T* dx, int64_t n, int64_t stride) {
-  T dot = 0;
-  for (int64_t i = 0; i < n; ++i) dot += y[i * stride] * dy[i * stride];
-  for (int64_t i = 0; i < n; ++i) dx[i * stride] = y[i * stride] * (dy[i * stride] - dot);
+  const auto wide = [stride](const T* v, int64_t i) { return static_cast<double>(v[i * stride]); };
+  double dot = 0;
+  for (int64_t i = 0; i < n; ++i) dot += wide(y, i) * wide(dy, i);
+  for (int64_t i = 0; i < n; ++i) dx[i * stride] = static_cast<T>(wide(y, i) * (wide(dy, i) - dot));
 }
 
 // dx = dy - exp(y) sum(dy)
 template <class T>
 void LogSoftmaxGradLine(const T* y, const T* dy, T* dx, int64_t n, int64_t stride) {
-  T sum = 0;
-  for (int64_t i = 0; i < n; ++i) sum += dy[i * stride];
-  for (int64_t i = 0; i < n; ++i) dx[i * stride] = dy[i * stride] - std::exp(y[i * stride]) * sum;
+  const auto wide = [stride](const T* v, int64_t i) { return static_cast<double>(v[i * stride]); };
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += wide(dy, i);
+  for (int64_t i = 0; i < n; ++i)
+    dx[i * stride] = static_cast<T>(wide(dy, i) - std::exp(wide(y, i)) * sum);
 }
 
 // The same on contiguous lines with the machine's vector instructions.

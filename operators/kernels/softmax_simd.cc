@@ -1,5 +1,7 @@
 #include <coracle/operators/kernels/softmax.h>
 
+#include <cmath>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "coracle/operators/kernels/softmax_simd.cc"
 
@@ -137,6 +139,17 @@ void LogSoftmaxRow(const float* x, float* y, int64_t n) {
   if (i < n) StoreFirst(value(LoadFirst(x + i, n - i)), y + i, n - i);
 }
 
+// Writes v to dx + i, except that value(k) gives the elements k whose lanes are not finite.
+template <class Value>
+HWY_NOINLINE void StoreRepaired(V v, float* dx, int64_t i, const Value& value) {
+  HWY_ALIGN float lanes[kMaxFloatLanes];
+  hn::Store(v, D(), lanes);
+  for (int64_t k = 0; k < FloatLanes(); ++k)
+    dx[i + k] = std::isfinite(lanes[k]) ? lanes[k] : static_cast<float>(value(i + k));
+}
+
+// The sums of these rows are computed again in double if they overflow a float, and so are results
+// that do on the way.
 void SoftmaxGradRow(const float* y, const float* dy, float* dx, int64_t n) {
   const D d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
@@ -145,13 +158,22 @@ void SoftmaxGradRow(const float* y, const float* dy, float* dx, int64_t n) {
   for (; i + lanes <= n; i += lanes) {
     sum = hn::MulAdd(hn::LoadU(d, y + i), hn::LoadU(d, dy + i), sum);
   }
-  float dot = hn::GetLane(hn::SumOfLanes(d, sum));
-  for (; i < n; ++i) dot += y[i] * dy[i];
-  const V vdot = hn::Set(d, dot);
-  for (i = 0; i + lanes <= n; i += lanes) {
-    hn::StoreU(hn::Mul(hn::LoadU(d, y + i), hn::Sub(hn::LoadU(d, dy + i), vdot)), d, dx + i);
+  double dot = double{hn::GetLane(hn::SumOfLanes(d, sum))};
+  for (; i < n; ++i) dot += double{y[i]} * double{dy[i]};
+  if (!std::isfinite(dot)) {
+    dot = 0;
+    for (i = 0; i < n; ++i) dot += double{y[i]} * double{dy[i]};
   }
-  for (; i < n; ++i) dx[i] = y[i] * (dy[i] - dot);
+  const auto value = [&](int64_t k) { return double{y[k]} * (double{dy[k]} - dot); };
+  const V vdot = hn::Set(d, static_cast<float>(dot));
+  for (i = 0; i + lanes <= n; i += lanes) {
+    const V v = hn::Mul(hn::LoadU(d, y + i), hn::Sub(hn::LoadU(d, dy + i), vdot));
+    if (HWY_LIKELY(AllFinite(v)))
+      hn::StoreU(v, d, dx + i);
+    else
+      StoreRepaired(v, dx, i, value);
+  }
+  for (; i < n; ++i) dx[i] = static_cast<float>(value(i));
 }
 
 void LogSoftmaxGradRow(const float* y, const float* dy, float* dx, int64_t n) {
@@ -160,14 +182,23 @@ void LogSoftmaxGradRow(const float* y, const float* dy, float* dx, int64_t n) {
   V sum = hn::Zero(d);
   int64_t i = 0;
   for (; i + lanes <= n; i += lanes) sum = hn::Add(sum, hn::LoadU(d, dy + i));
-  float total = hn::GetLane(hn::SumOfLanes(d, sum));
-  for (; i < n; ++i) total += dy[i];
-  const V vtotal = hn::Set(d, total);
+  double total = double{hn::GetLane(hn::SumOfLanes(d, sum))};
+  for (; i < n; ++i) total += double{dy[i]};
+  if (!std::isfinite(total)) {
+    total = 0;
+    for (i = 0; i < n; ++i) total += double{dy[i]};
+  }
+  const auto value = [&](int64_t k) { return double{dy[k]} - std::exp(double{y[k]}) * total; };
+  const V vtotal = hn::Set(d, static_cast<float>(total));
   for (i = 0; i + lanes <= n; i += lanes) {
     const V e = ExpNonPositive(hn::LoadU(d, y + i));
-    hn::StoreU(hn::NegMulAdd(e, vtotal, hn::LoadU(d, dy + i)), d, dx + i);
+    const V v = hn::NegMulAdd(e, vtotal, hn::LoadU(d, dy + i));
+    if (HWY_LIKELY(AllFinite(v)))
+      hn::StoreU(v, d, dx + i);
+    else
+      StoreRepaired(v, dx, i, value);
   }
-  for (; i < n; ++i) dx[i] = dy[i] - std::exp(y[i]) * total;
+  for (; i < n; ++i) dx[i] = static_cast<float>(value(i));
 }
 
 }  // namespace HWY_NAMESPACE

@@ -389,6 +389,7 @@ Kernel FcGradFast(const PrepareContext& ctx) {
     const float* dout = ws.Data<const float>(a.dout);
     const float* v = a.read ? ws.Data<const float>(a.read) : nullptr;
     float* dz = a.dz ? ws.Data<float>(a.dz) : nullptr;
+    const float* d = dz ? dz : dout;
     const auto before_activation = [&](int64_t offset, int64_t count, float*) -> const float* {
       if (!dz) return dout + offset;
       if (v)
@@ -400,12 +401,13 @@ Kernel FcGradFast(const PrepareContext& ctx) {
     if (a.dbias) {
       FastSum(plan, before_activation, 1.0f, ws.Data<float>(a.dbias),
               partial ? ws.Data<float>(partial) : nullptr);
+      const auto term = [d](int64_t at) { return static_cast<double>(d[at]); };
+      RepairSums(plan, term, 1.0f, ws.Data<float>(a.dbias));
     } else if (dz) {
       ParallelFor(a.dz.numel, 16384, [&](int64_t begin, int64_t end) {
         before_activation(begin, end - begin, nullptr);
       });
     }
-    const float* d = dz ? dz : dout;
     const auto data = [&] {
       return GemmTask{a.to_in, d, ws.Data<const float>(a.w), ws.Data<float>(a.din)};
     };

@@ -42,7 +42,11 @@ KernelOf<T> AffineChannel(const PrepareContext& ctx) {
     const T *in = ws.Data<const T>(x), *a = ws.Data<const T>(scale), *b = ws.Data<const T>(bias);
     T* o = ws.Data<T>(out);
     for (int64_t c = 0; c < v.groups; ++c) {
-      for (int64_t i = 0; i < v.size; ++i) o[v.At(c, i)] = in[v.At(c, i)] * a[c] + b[c];
+      const double factor = static_cast<double>(a[c]), offset = static_cast<double>(b[c]);
+      for (int64_t i = 0; i < v.size; ++i) {
+        const auto value = static_cast<double>(in[v.At(c, i)]);
+        o[v.At(c, i)] = static_cast<T>(value * factor + offset);
+      }
     }
   };
 }
@@ -56,8 +60,12 @@ Kernel AffineChannelFast(const PrepareContext& ctx) {
   return [=](Workspace& ws) {
     float* none = ws.Data<float>(shift);
     std::fill_n(none, v.groups, 0.0f);
-    ChannelAffine(v, ws.Data<const float>(x), none, ws.Data<const float>(scale),
-                  ws.Data<const float>(bias), ws.Data<float>(out));
+    const float *a = ws.Data<const float>(scale), *b = ws.Data<const float>(bias);
+    const auto factors_of = [=](int64_t c) -> NormFactors {
+      return {0, static_cast<double>(a[c]), static_cast<double>(b[c]), 0};
+    };
+    ChannelAffine(v, NormAffine{ws.Data<const float>(x), nullptr, ws.Data<float>(out)}, none, a, b,
+                  ExactFactors(factors_of));
   };
 }
 

@@ -15,12 +15,12 @@ namespace {
 // where `rest` is the rounding error of the stored mean. The gradient recomputes all of these from
 // the stored values and X with the same bits.
 struct Affine {
-  float a, b;
-  Affine(float scale, float bias, double inv, double rest) {
-    const double factor = static_cast<double>(scale) * static_cast<double>(static_cast<float>(inv));
-    a = static_cast<float>(factor);
-    b = static_cast<float>(static_cast<double>(bias) - rest * factor);
-  }
+  double factor, offset;
+  Affine(float scale, float bias, double inv, double rest)
+      : factor(static_cast<double>(scale) * static_cast<double>(static_cast<float>(inv))),
+        offset(static_cast<double>(bias) - rest * factor) {}
+  float a() const { return static_cast<float>(factor); }
+  float b() const { return static_cast<float>(offset); }
 };
 
 // rests[c] = mean of X - shift[c], if that is noticeable, because the channel's mean is many
@@ -92,23 +92,31 @@ Kernel Forward(const PrepareContext& ctx, bool fixed, bool relu) {
       else
         FindRests(part, t.x, shift + first, s + 2 * n + first, ws.Data<double>(sums) + first,
                   rest + first, rest + n + first);
+      const auto factors_of = [&](int64_t k) -> NormFactors {
+        const int64_t c = first + k;
+        const double inv = s[2 * n + c];
+        const Affine affine(scale[c], bias[c], inv, rest[c]);
+        return {0, affine.factor, affine.offset, f.fixed ? 0 : inv};
+      };
       for (int64_t c = first; c < end; ++c) {
-        const Affine f_c(scale[c], bias[c], s[2 * n + c], rest[c]);
-        a[c] = f_c.a;
-        b[c] = f_c.b;
+        const NormFactors exact = factors_of(c - first);
+        a[c] = exact.InFloat(exact.q);
+        b[c] = static_cast<float>(exact.r);
       }
-      ChannelAffine(part, t, shift + first, a + first, b + first);
+      ChannelAffine(part, t, shift + first, a + first, b + first, ExactFactors(factors_of));
     });
     f.WriteStatistics(ws, false);
   };
 }
 
-// The factors of a channel of `size` elements, with the sums of dY and of dY (X - mean). Without
-// `size`, the statistics are fixed.
-NormFactors FactorsOf(float scale, double inv, double sum_dy, double sum_dyx, int64_t size) {
+// The factors of a channel of `size` elements, with the sums of dY and of dY (X - mean), for X -
+// (mean + rest). Without `size`, the statistics are fixed.
+NormFactors FactorsOf(float scale, double inv, double sum_dy, double sum_dyx, double rest,
+                      int64_t size) {
   const double p = static_cast<double>(scale) * inv, n = static_cast<double>(size);
   if (size == 0) return {p, 0, 0, inv};
-  return {p, -p * inv * inv * sum_dyx / n, -p * sum_dy / n, inv};
+  const double q = -p * inv * inv * sum_dyx / n;
+  return {p, q, OfRest(q, rest) - p * sum_dy / n, inv};
 }
 
 // With dY the gradient of norm(X): dX = p dY + q (X - mean) + r with p = Scale inv, q = -p inv^2
@@ -155,8 +163,8 @@ Kernel Gradient(const PrepareContext& ctx, bool fixed, bool relu, bool by_x) {
                     total + first, total + n + first);
         for (int64_t c = first; c < end; ++c) {
           const Affine f(scale[c], biases[c], s[n + c], total[c]);
-          a[c] = f.a;
-          b[c] = f.b;
+          a[c] = f.a();
+          b[c] = f.b();
         }
         t.a = a + first;
         t.b = b + first;
@@ -164,7 +172,9 @@ Kernel Gradient(const PrepareContext& ctx, bool fixed, bool relu, bool by_x) {
       if (sums)
         ChannelSums(part, t, mean + first, ws.Data<double>(chunks) + first, total + first,
                     total + n + first);
-      for (int64_t c = first; c < end; ++c) {
+      const auto rest = [&](int64_t c) { return static_cast<double>(mean[c]) - s[c]; };
+      for (int64_t c = first; c < end && sums; ++c) {
+        total[n + c] += OfRest(total[c], rest(c));
         if (dbias) dbias[c] = static_cast<float>(total[c]);
         if (dscale) dscale[c] = static_cast<float>(total[n + c] * s[n + c]);
       }
@@ -172,7 +182,7 @@ Kernel Gradient(const PrepareContext& ctx, bool fixed, bool relu, bool by_x) {
       if (t.masked) t = {t.x, t.masked};  // the sums have written the masked gradient
       const auto factors_of = [&](int64_t k) {
         const int64_t c = first + k;
-        return FactorsOf(scale[c], s[n + c], total[c], total[n + c], fixed ? 0 : v.size);
+        return FactorsOf(scale[c], s[n + c], total[c], total[n + c], rest(c), fixed ? 0 : v.size);
       };
       ChannelGrad(part, t, mean + first, factors_of, p + first, q + first, r + first, dx + at);
     });

@@ -309,23 +309,23 @@ struct Parts {
   bool AreAlike() const { return groups.channels_last || groups.channels == channels * in_sample; }
   void MakeScratch(const PrepareContext& ctx) {
     doubles =
-        ctx.Scratch(DType::kFloat64, {CheckedMul(count, ChannelScratch(view) + 4 * channels)});
+        ctx.Scratch(DType::kFloat64, {CheckedMul(count, ChannelScratch(view) + 5 * channels)});
     floats = ctx.Scratch(DType::kFloat32, {CheckedMul(4, count, channels)});
   }
   // The first channel of part k.
   int64_t FirstChannel(int64_t k) const { return k % in_sample * channels; }
 
-  // The memory of one part: `scratch` for the loops, two pairs of numbers for each channel, and the
-  // four factors of ChannelGradApply.
+  // The memory of one part: for each channel two pairs of numbers, the exact r and the four factors
+  // of ChannelGradApply; `scratch` for the loops.
   struct Memory {
-    double *moments, *sums, *scratch;
+    double *moments, *sums, *exact_r, *scratch;
     float *mean, *p, *q, *r;
   };
   Memory Of(Workspace& ws, int64_t k) const {
-    double* d = ws.Data<double>(doubles) + k * (ChannelScratch(view) + 4 * channels);
-    float* f = ws.Data<float>(floats) + k * 4 * channels;
-    return {
-        d, d + 2 * channels, d + 4 * channels, f, f + channels, f + 2 * channels, f + 3 * channels};
+    const int64_t n = channels;
+    double* d = ws.Data<double>(doubles) + k * (ChannelScratch(view) + 5 * n);
+    float* f = ws.Data<float>(floats) + k * 4 * n;
+    return {d, d + 2 * n, d + 4 * n, d + 5 * n, f, f + n, f + 2 * n, f + 3 * n};
   }
   // Calls body(part). With fewer parts than threads, the loops inside a part use the threads.
   template <class Body>
@@ -375,6 +375,7 @@ Kernel GroupNormFast(const PrepareContext& ctx) {
       const Parts::Memory memory = parts.Of(ws, k);
       const float* in = ws.Data<const float>(x) + k * parts.view.numel();
       const int64_t base = parts.FirstChannel(k);
+      double *factor = memory.sums, *invs = factor + parts.channels;
       parts.ForGroups(in, memory, [&](int64_t g, int64_t first, int64_t last, const Moments& m) {
         const int64_t row = k * (parts.groups.count / parts.in_sample) + g;
         if (means) means[row] = static_cast<float>(m.mean);
@@ -383,15 +384,17 @@ Kernel GroupNormFast(const PrepareContext& ctx) {
         const auto rounded = static_cast<float>(m.mean);
         const double rest = static_cast<double>(rounded) - m.mean;
         for (int64_t c = first; c < last; ++c) {
-          const double factor = At(a, base + c, 1) * inv;
+          factor[c] = At(a, base + c, 1) * inv;
           memory.mean[c] = rounded;
-          memory.p[c] = 0;
-          memory.q[c] = static_cast<float>(factor);
-          memory.r[c] = static_cast<float>(At(b, base + c, 0) + rest * factor);
+          memory.exact_r[c] = At(b, base + c, 0) + rest * factor[c];
+          invs[c] = inv;
         }
       });
-      ChannelGradApply(parts.view, in, in, memory.mean, memory.p, memory.q, memory.r,
-                       ws.Data<float>(y) + k * parts.view.numel());
+      const auto factors_of = [&](int64_t c) -> NormFactors {
+        return {0, factor[c], memory.exact_r[c], invs[c]};
+      };
+      ChannelGrad(parts.view, NormTerms{in, in}, memory.mean, factors_of, memory.p, memory.q,
+                  memory.r, ws.Data<float>(y) + k * parts.view.numel());
     });
   };
 }
@@ -432,18 +435,18 @@ Kernel GroupNormGradFast(const PrepareContext& ctx) {
         const double rest = static_cast<double>(memory.mean[first]) - mean[first], i = inv[first];
         double s = 0, t = 0;
         for (int64_t c = first; c < last; ++c) {
-          along[c] += rest * sum[c];
+          along[c] += OfRest(sum[c], rest);
           s += At(a, base + c, 1) * sum[c];
           t += At(a, base + c, 1) * along[c];
           along[c] *= i;
         }
         const double q = -i * i * i * t / n;
         std::fill(mean + first, mean + last, q);
-        std::fill(memory.r + first, memory.r + last, static_cast<float>(q * rest - i * s / n));
+        std::fill(memory.exact_r + first, memory.exact_r + last, OfRest(q, rest) - i * s / n);
       }
       if (!dx) return;
       const auto factors_of = [&](int64_t c) -> NormFactors {
-        return {At(a, base + c, 1) * inv[c], mean[c], double{memory.r[c]}, inv[c]};
+        return {At(a, base + c, 1) * inv[c], mean[c], memory.exact_r[c], inv[c]};
       };
       ChannelGrad(parts.view, NormTerms{in, go}, memory.mean, factors_of, memory.p, memory.q,
                   memory.r, ws.Data<float>(dx) + k * parts.view.numel());

@@ -171,6 +171,9 @@ struct PartScratch {
   }
 };
 
+// The rounding of a mean.
+double Rest(float rounded, double mean) { return static_cast<double>(rounded) - mean; }
+
 // Y = Scale inv (X - mean) + Bias, with the loop of the gradient: Scale inv X + (Bias - Scale inv
 // mean) would lose digits in a row that is far from zero or constant.
 Kernel InstanceNormFast(const PrepareContext& ctx) {
@@ -189,16 +192,17 @@ Kernel InstanceNormFast(const PrepareContext& ctx) {
       const PartScratch::Factors f = scratch.Of(ws, first);
       ChannelMoments(part, x, scratch.Sums(ws, first), s + first, inv + first);
       for (int64_t i = 0; i < part.groups; ++i) {
-        const int64_t r = first + i;
-        inv[r] = 1 / std::sqrt(inv[r] + stats.epsilon);
-        const double factor = ParamAt(a, v.Param(r, 0), 1) * inv[r];
-        f.mean[i] = static_cast<float>(s[r]);
-        f.p[i] = 0;
-        f.q[i] = static_cast<float>(factor);
-        const double rest = static_cast<double>(f.mean[i]) - s[r];  // the rounding of the mean
-        f.b[i] = static_cast<float>(ParamAt(c, v.Param(r, 0), 0) + rest * factor);
+        inv[first + i] = 1 / std::sqrt(inv[first + i] + stats.epsilon);
+        f.mean[i] = static_cast<float>(s[first + i]);
       }
-      ChannelGradApply(part, x, x, f.mean, f.p, f.q, f.b, ws.Data<float>(y) + first * v.size);
+      const auto factors_of = [&](int64_t i) -> NormFactors {
+        const int64_t r = first + i, channel = v.Param(r, 0);
+        const double factor = ParamAt(a, channel, 1) * inv[r];
+        const double rest = Rest(f.mean[i], s[r]);
+        return {0, factor, ParamAt(c, channel, 0) + rest * factor, inv[r]};
+      };
+      ChannelGrad(part, NormTerms{x, x}, f.mean, factors_of, f.p, f.q, f.b,
+                  ws.Data<float>(y) + first * v.size);
     });
     saved.Write<float>(ws, s, v.groups);
   };
@@ -224,9 +228,6 @@ void SumRows(const NormView& v, float* sums, F&& f) {
   }
 }
 
-// The rounding of a mean.
-double Rest(float rounded, double mean) { return static_cast<double>(rounded) - mean; }
-
 // dX = p dY + q (X - mean) + b with p = Scale inv, q = -p inv^2 sum(dY (X - mean)) / size,
 // b = -p sum(dY) / size.
 Kernel InstanceNormGradFast(const PrepareContext& ctx) {
@@ -248,13 +249,13 @@ Kernel InstanceNormGradFast(const PrepareContext& ctx) {
       ChannelGradSums(part, x, dy, f.mean, scratch.Sums(ws, first), sum_dy + first,
                       sum_dyx + first);
       for (int64_t i = 0; i < part.groups; ++i)
-        sum_dyx[first + i] += sum_dy[first + i] * Rest(f.mean[i], s[first + i]);
+        sum_dyx[first + i] += OfRest(sum_dy[first + i], Rest(f.mean[i], s[first + i]));
       if (!a.dx) return;
       const auto factors_of = [&](int64_t i) -> NormFactors {
         const int64_t r = first + i;
         const double p = ParamAt(a.scale, v.Param(r, 0), 1) * inv[r];
         const double q = -p * inv[r] * inv[r] * sum_dyx[r] / size;
-        return {p, q, -p * sum_dy[r] / size + q * Rest(f.mean[i], s[r]), inv[r]};
+        return {p, q, -p * sum_dy[r] / size + OfRest(q, Rest(f.mean[i], s[r])), inv[r]};
       };
       ChannelGrad(part, NormTerms{x, dy}, f.mean, factors_of, f.p, f.q, f.b, a.dx + first * v.size);
     });

@@ -48,6 +48,16 @@ struct Windows {
     beta = static_cast<double>(ctx.Attr<float>("beta"));
     power = {beta};
   }
+
+  // The sum of g over the window around element i.
+  template <class G>
+  double Around(int64_t i, G&& g) const {
+    const int64_t c = i / inner % channels;
+    const int64_t last = std::min(half, channels - 1 - c);
+    double sum = 0;
+    for (int64_t j = -std::min(half, c); j <= last; ++j) sum += g(i + j * inner);
+    return sum;
+  }
   // Calls f(offset, sum of g(offset) over the channels around it) for all elements, in blocks of
   // adjacent elements: elements of one channel, or all channels of a pixel.
   template <class G, class F>
@@ -108,14 +118,21 @@ KernelOf<T> LrnGrad(const PrepareContext& ctx) {
     const T *in = ws.Data<const T>(x), *o = ws.Data<const T>(out), *m = ws.Data<const T>(mid);
     const T *g = ws.Data<const T>(dout), *h = dmid ? ws.Data<const T>(dmid) : nullptr;
     T* to = ws.Data<T>(dx);
+    // MidOut, again from X where it overflowed.
+    const auto middle = [&](int64_t k) {
+      if (!std::isinf(m[k])) return static_cast<double>(m[k]);
+      return windows.k + windows.alpha * windows.Around(k, [&](int64_t i) {
+        return static_cast<double>(in[i]) * static_cast<double>(in[i]);
+      });
+    };
     // A gradient of 0 stays 0 where Out is not finite (for a negative MidOut).
     const auto share = [&](int64_t k) {
       const double through = static_cast<double>(g[k]) * static_cast<double>(o[k]);
       return (h ? static_cast<double>(h[k]) : 0) -
-             (g[k] == 0 ? 0 : windows.beta * through / static_cast<double>(m[k]));
+             (g[k] == 0 ? 0 : windows.beta * through / middle(k));
     };
     windows.ForEach(share, [&](int64_t i, double sum) {
-      const double own = g[i] == 0 ? 0 : static_cast<double>(g[i] * windows.power(m[i]));
+      const double own = g[i] == 0 ? 0 : static_cast<double>(g[i]) * windows.power(middle(i));
       to[i] = static_cast<T>(own + 2 * windows.alpha * static_cast<double>(in[i]) * sum);
     });
   };

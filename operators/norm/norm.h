@@ -126,6 +126,57 @@ inline void ChannelGradSums(const NormView& v, const float* x, const float* dy, 
   ChannelSums(v, NormTerms{x, dy}, mean, scratch, sum_dy, sum_dyx);
 }
 
+// The factors of one channel in double. A gradient is dx = p dy + q (x - mean) + r; an output is
+// y = q (x - shift) + r. `inv` is 1 / the deviation of the channel's x if its distance from the
+// mean is at most 2^16 deviations; otherwise 0.
+struct NormFactors {
+  double p = 0, q = 0, r = 0, inv = 0;
+
+  // Whether float32 loses digits of p or q although the term may be larger than the smallest normal
+  // number. (The q of a gradient falls with the square of X, which divides X - mean.)
+  bool IsLost() const {
+    constexpr double kLeast = std::numeric_limits<float>::min();
+    const auto is_below = [](double f) { return f != 0 && std::abs(f) < kLeast; };
+    return is_below(p) || (is_below(q) && std::abs(q) * 0x1p16 > kLeast * inv);
+  }
+  // p or q in float32, or a nan, which sends every element of the channel to the computation in
+  // double, if IsLost().
+  float InFloat(double factor) const {
+    return IsLost() ? std::numeric_limits<float>::quiet_NaN() : static_cast<float>(factor);
+  }
+};
+// factor * rest, where `rest` is the rounding of a mean; an infinite factor has no correction.
+inline double OfRest(double factor, double rest) {
+  return rest == 0 || !std::isfinite(factor) ? 0 : factor * rest;
+}
+
+// factors(c), a function that returns the NormFactors of channel c and outlives the object.
+class ExactFactors {
+ public:
+  template <class F>
+  explicit ExactFactors(const F& factors)
+      : factors_(&factors),
+        call_([](const void* f, int64_t c) { return (*static_cast<const F*>(f))(c); }) {}
+  NormFactors operator()(int64_t c) const { return call_(factors_, c); }
+
+ private:
+  const void* factors_;
+  NormFactors (*call_)(const void*, int64_t);
+};
+
+// The same in float32, for each channel.
+struct ChannelFactors {
+  const float *p, *q, *r;
+};
+// How a sweep computes elements again in double.
+struct LaneRepair {
+  const ExactFactors& factors;
+  const float* shift;           // of each channel
+  int64_t channels, plane = 0;  // channels last: their number; else 0, and the channel
+
+  int64_t Channel(int64_t at) const { return channels > 0 ? at % channels : plane; }
+};
+
 // y = a (x - shift) + b with each channel's a, shift and b, plus z if given; with `relu`, negative
 // results become 0. y may be x or z.
 template <class E>
@@ -137,68 +188,27 @@ struct NormAffineOf {
   NormAffineOf From(int64_t at) const { return {x + at, z ? z + at : nullptr, y + at, relu}; }
 };
 using NormAffine = NormAffineOf<float>;
+// A result that is not finite in float32 is computed again in double, with a = q and b = r of the
+// exact factors: an intermediate result may have overflowed.
 template <class E>
 void ChannelAffine(const NormView& v, const NormAffineOf<E>& t, const float* shift, const float* a,
-                   const float* b);
-inline void ChannelAffine(const NormView& v, const float* x, const float* shift, const float* a,
-                          const float* b, float* y) {
-  ChannelAffine(v, NormAffine{x, nullptr, y}, shift, a, b);
-}
-// dx = p dy + q (x - mean) + r with each channel's p, q, r. dx may be x or dy.
+                   const float* b, const ExactFactors& exact);
+// dx = p dy + q (x - mean) + r with each channel's p, q, r; results that are not finite are
+// computed again as in ChannelAffine. dx may be x or dy.
 template <class E>
 void ChannelGradApply(const NormView& v, const NormTermsOf<E>& t, const float* mean, const float* p,
-                      const float* q, const float* r, E* dx);
-inline void ChannelGradApply(const NormView& v, const float* x, const float* dy, const float* mean,
-                             const float* p, const float* q, const float* r, float* dx) {
-  ChannelGradApply(v, NormTerms{x, dy}, mean, p, q, r, dx);
-}
-
-// The p, q, r of one channel in double, and 1 / the deviation of its X.
-struct NormFactors {
-  double p = 0, q = 0, r = 0, inv = 0;
-
-  // Whether float32 cannot hold one of them although its term is neither infinite nor next to 0.
-  // (The factor q falls with the square of X, which divides X - mean.)
-  bool NeedDouble() const {
-    constexpr double kLeast = std::numeric_limits<float>::min();
-    const auto overflows = [](double f) {
-      return std::isfinite(f) && std::abs(f) > double{std::numeric_limits<float>::max()};
-    };
-    const bool q_is_lost = std::abs(q) < kLeast && std::abs(q) > kLeast * inv;
-    return q_is_lost || overflows(p) || overflows(q) || overflows(r);
-  }
-};
-// ChannelGradApply in double; factors(c) gives the NormFactors of channel c.
-template <class E, class Factors>
-void ChannelGradInDouble(const NormView& v, const NormTermsOf<E>& t, const float* mean,
-                         const Factors& factors, E* dx) {
-  for (int64_t c = 0; c < v.groups; ++c) {
-    const NormFactors f = factors(c);
-    for (int64_t i = 0; i < v.size; ++i) {
-      const int64_t at = v.At(c, i);
-      const double dy = t.Ignores(c, at, mean[c]) ? 0 : double{static_cast<float>(t.dy[at])};
-      const double centred = double{static_cast<float>(t.x[at])} - double{mean[c]};
-      dx[at] = static_cast<E>(static_cast<float>(f.p * dy + f.q * centred + f.r));
-    }
-  }
-}
-// ChannelGradApply with the NormFactors that factors(c) gives, which are written to p, q and r; in
-// double if a channel needs it.
+                      const float* q, const float* r, const ExactFactors& exact, E* dx);
+// ChannelGradApply with the NormFactors that factors(c) gives, which are written to p, q and r.
 template <class E, class Factors>
 void ChannelGrad(const NormView& v, const NormTermsOf<E>& t, const float* mean,
                  const Factors& factors, float* p, float* q, float* r, E* dx) {
-  bool in_double = false;
   for (int64_t c = 0; c < v.groups; ++c) {
     const NormFactors f = factors(c);
-    p[c] = static_cast<float>(f.p);
+    p[c] = f.InFloat(f.p);
     q[c] = static_cast<float>(f.q);
     r[c] = static_cast<float>(f.r);
-    in_double = in_double || f.NeedDouble();
   }
-  if (in_double)
-    ChannelGradInDouble(v, t, mean, factors, dx);
-  else
-    ChannelGradApply(v, t, mean, p, q, r, dx);
+  ChannelGradApply(v, t, mean, p, q, r, ExactFactors(factors), dx);
 }
 
 // Calls body(part, its first channel) for parts with all channels. With channels first, a part is

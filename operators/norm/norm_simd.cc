@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
@@ -13,7 +12,7 @@
 // clang-format off
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
-#include <coracle/operators/kernels/simd_half-inl.h>
+#include <coracle/operators/norm/norm_simd-inl.h>
 // clang-format on
 
 HWY_BEFORE_NAMESPACE();
@@ -31,54 +30,13 @@ HWY_INLINE void AddTo(V v, double* sums, int64_t n) {
   for (int64_t i = 0; i < n; ++i) sums[i] += static_cast<double>(lanes[i]);
 }
 
-// --- parameters of channels: one for each element of a row, or one for a whole plane ---
-
-struct OwnParam {
-  static constexpr bool kSame = false;
-  const float* p;
-  HWY_INLINE V At(int64_t c, int64_t n) const { return LoadFirst(p + c, n); }
-};
-struct SameParam {
-  static constexpr bool kSame = true;
-  V v;
-  HWY_INLINE V At(int64_t, int64_t n) const {
-    return n >= FloatLanes() ? v : hn::IfThenElseZero(hn::FirstN(D(), static_cast<size_t>(n)), v);
-  }
-};
-HWY_INLINE SameParam Same(float value) { return {hn::Set(D(), value)}; }
-
-// Several rows of few channels are processed as one row whose length is a multiple of four vectors,
-// which avoids partial vectors and dependent sums. Returns the number of rows; 1 if that does
-// not pay.
-constexpr int64_t kRowUnit = 64, kMaxWidth = 1024;
-HWY_INLINE int64_t RowsAtOnce(int64_t rows, int64_t channels) {
-  const int64_t n = kRowUnit / std::gcd(channels, kRowUnit);
-  return n <= rows && n * channels <= kMaxWidth ? n : 1;
-}
-
-// A parameter of such a row.
-class WideParam {
- public:
-  WideParam(const float* p, int64_t channels, int64_t copies) : p_(p) {
-    if (copies == 1) return;
-    for (int64_t i = 0; i < copies; ++i) std::copy_n(p, channels, wide_ + i * channels);
-    p_ = wide_;
-  }
-  OwnParam get() const { return {p_}; }
-
- private:
-  const float* p_;
-  float wide_[kMaxWidth];
-};
-
 // --- sums ---
 
 // Number of rows after which float sums are added to doubles.
 constexpr int64_t kFlush = 256;
 
-enum Terms { kMoments, kGrad, kMaskedByX, kMasked, kMaskedStored };
 template <class E>
-Terms TermsOf(const NormTermsOf<E>& t) {
+SumTerms TermsOf(const NormTermsOf<E>& t) {
   if (!t.dy) return kMoments;
   if (t.a) return kMaskedByX;
   return !t.y ? kGrad : t.masked ? kMaskedStored : kMasked;
@@ -90,20 +48,9 @@ struct SumParams {
   Param shift, a, b;
 };
 
-// dy of the elements from e on, or 0 where it is ignored; x is X - shift.
-template <Terms kTerms, class E>
-HWY_INLINE V Masked(const NormTermsOf<E>& t, int64_t e, int64_t n, V x, V a, V b) {
-  const V dy = LoadFirst(t.dy + e, n), zero = hn::Zero(D());
-  if constexpr (kTerms == kMaskedByX)
-    return hn::IfThenZeroElse(hn::Le(hn::MulAdd(x, a, b), zero), dy);
-  if constexpr (kTerms >= kMasked)
-    return hn::IfThenZeroElse(hn::Le(LoadFirst(t.y + e, n), zero), dy);
-  return dy;
-}
-
 // Sums N vectors from channel c on, the last one with n lanes, over `rows` rows from element `at`
 // on: sum += a and product += a (x - shift), where a is x - shift or dy.
-template <Terms kTerms, int N, class Param, class E>
+template <SumTerms kTerms, int N, class Param, class E>
 HWY_INLINE void SumColumns(const NormTermsOf<E>& t, int64_t at, int64_t rows, int64_t width,
                            int64_t c, int64_t n, const SumParams<Param>& p, double* first,
                            double* second) {
@@ -145,7 +92,7 @@ HWY_INLINE void SumColumns(const NormTermsOf<E>& t, int64_t at, int64_t rows, in
 
 // Sums over rows of `width` elements. With one parameter for all, the sums remain in the lanes of
 // one vector.
-template <Terms kTerms, class Param, class E>
+template <SumTerms kTerms, class Param, class E>
 HWY_INLINE void SumRows(const NormTermsOf<E>& t, int64_t at, int64_t rows, int64_t width,
                         const SumParams<Param>& p, double* first, double* second) {
   const int64_t lanes = FloatLanes();
@@ -160,7 +107,7 @@ HWY_INLINE void SumRows(const NormTermsOf<E>& t, int64_t at, int64_t rows, int64
   }
 }
 
-template <Terms kTerms, class E>
+template <SumTerms kTerms, class E>
 void SumWideRows(const NormTermsOf<E>& t, int64_t rows, int64_t channels, const float* shift,
                  double* first, double* second) {
   const int64_t copies = RowsAtOnce(rows, channels), width = copies * channels;
@@ -183,7 +130,7 @@ void SumWideRows(const NormTermsOf<E>& t, int64_t rows, int64_t channels, const 
                             first, second);
 }
 
-template <Terms kTerms, class E>
+template <SumTerms kTerms, class E>
 void SumPlane(const NormTermsOf<E>& t, int64_t c, int64_t at, int64_t n, float shift, double* first,
               double* second) {
   const SumParams<SameParam> p{Same(shift), Same(t.a ? t.a[c] : 0), Same(t.a ? t.b[c] : 0)};
@@ -218,108 +165,6 @@ void PlaneSumsOf(const NormTermsOf<E>& t, int64_t c, int64_t at, int64_t n, floa
   kSums[TermsOf(t)](t, c, at, n, shift, first, second);
 }
 
-// --- sweeps that write each element ---
-
-// Calls body(at, c, n) for vectors of n elements from `at` on, of the channels from c on.
-template <class Body>
-HWY_INLINE void ForVectors(int64_t at, int64_t rows, int64_t width, const Body& body) {
-  const int64_t lanes = FloatLanes();
-  for (int64_t r = 0; r < rows; ++r, at += width) {
-    int64_t c = 0;
-    for (; c + lanes <= width; c += lanes) body(at + c, c, lanes);
-    if (c < width) body(at + c, c, width - c);
-  }
-}
-
-template <class E, class Param, bool kAdd, bool kRelu>
-struct Affine {
-  const NormAffineOf<E>& t;
-  Param shift, a, b;
-  HWY_INLINE void operator()(int64_t at, int64_t c, int64_t n) const {
-    const V x = hn::Sub(LoadFirst(t.x + at, n), shift.At(c, n));
-    V v = hn::MulAdd(x, a.At(c, n), b.At(c, n));
-    if constexpr (kAdd) v = hn::Add(v, LoadFirst(t.z + at, n));
-    if constexpr (kRelu) v = hn::IfThenZeroElse(hn::Lt(v, hn::Zero(D())), v);
-    StoreFirst(v, t.y + at, n);
-  }
-};
-template <class E, class Param>
-HWY_INLINE void ApplyAffine(const NormAffineOf<E>& t, int64_t at, int64_t rows, int64_t width,
-                            Param s, Param a, Param b) {
-  if (t.z && t.relu) return ForVectors(at, rows, width, Affine<E, Param, true, true>{t, s, a, b});
-  if (t.z) return ForVectors(at, rows, width, Affine<E, Param, true, false>{t, s, a, b});
-  if (t.relu) return ForVectors(at, rows, width, Affine<E, Param, false, true>{t, s, a, b});
-  ForVectors(at, rows, width, Affine<E, Param, false, false>{t, s, a, b});
-}
-
-template <class E>
-void RowsAffineOf(const NormAffineOf<E>& t, int64_t at, int64_t rows, int64_t channels,
-                  const float* shift, const float* a, const float* b) {
-  const int64_t copies = RowsAtOnce(rows, channels), wide = rows / copies;
-  const WideParam ws(shift, channels, copies), wa(a, channels, copies), wb(b, channels, copies);
-  ApplyAffine(t, at, wide, copies * channels, ws.get(), wa.get(), wb.get());
-  const int64_t done = wide * copies;
-  ApplyAffine(t, at + done * channels, rows - done, channels, OwnParam{shift}, OwnParam{a},
-              OwnParam{b});
-}
-
-template <class E>
-void PlaneAffineOf(const NormAffineOf<E>& t, int64_t at, int64_t n, float shift, float a, float b) {
-  ApplyAffine(t, at, 1, n, Same(shift), Same(a), Same(b));
-}
-
-// The parameters of ChannelGradApply and of NormTerms.
-template <class Param>
-struct GradParams {
-  Param mean, p, q, r, a, b;
-};
-template <class E, class Param, Terms kTerms>
-struct Grad {
-  const NormTermsOf<E>& t;
-  const GradParams<Param>& p;
-  E* dx;
-  HWY_INLINE void operator()(int64_t at, int64_t c, int64_t n) const {
-    const V d = hn::Sub(LoadFirst(t.x + at, n), p.mean.At(c, n));
-    V a = d, b = d;
-    if constexpr (kTerms == kMaskedByX) {
-      a = p.a.At(c, n);
-      b = p.b.At(c, n);
-    }
-    const V dy = Masked<kTerms>(t, at, n, d, a, b);
-    const V v = hn::MulAdd(d, p.q.At(c, n), p.r.At(c, n));
-    StoreFirst(hn::MulAdd(dy, p.p.At(c, n), v), dx + at, n);
-  }
-};
-template <class E, class Param>
-HWY_INLINE void ApplyGrad(const NormTermsOf<E>& t, int64_t at, int64_t rows, int64_t width,
-                          const GradParams<Param>& p, E* dx) {
-  if (t.a) return ForVectors(at, rows, width, Grad<E, Param, kMaskedByX>{t, p, dx});
-  if (t.y) return ForVectors(at, rows, width, Grad<E, Param, kMasked>{t, p, dx});
-  ForVectors(at, rows, width, Grad<E, Param, kGrad>{t, p, dx});
-}
-
-template <class E>
-void RowsGradOf(const NormTermsOf<E>& t, int64_t at, int64_t rows, int64_t channels,
-                const float* mean, const float* p, const float* q, const float* r, E* dx) {
-  const int64_t copies = RowsAtOnce(rows, channels), wide = rows / copies;
-  const float *ta = t.a ? t.a : p, *tb = t.a ? t.b : p;
-  const WideParam wm(mean, channels, copies), wp(p, channels, copies), wq(q, channels, copies);
-  const WideParam wr(r, channels, copies), wa(ta, channels, copies), wb(tb, channels, copies);
-  const GradParams<OwnParam> own{{mean}, {p}, {q}, {r}, {ta}, {tb}};
-  const GradParams<OwnParam> several{wm.get(), wp.get(), wq.get(), wr.get(), wa.get(), wb.get()};
-  ApplyGrad(t, at, wide, copies * channels, several, dx);
-  const int64_t done = wide * copies;
-  ApplyGrad(t, at + done * channels, rows - done, channels, own, dx);
-}
-
-template <class E>
-void PlaneGradOf(const NormTermsOf<E>& t, int64_t c, int64_t at, int64_t n, float mean, float p,
-                 float q, float r, E* dx) {
-  const GradParams<SameParam> same{
-      Same(mean), Same(p), Same(q), Same(r), Same(t.a ? t.a[c] : 0), Same(t.a ? t.b[c] : 0)};
-  ApplyGrad(t, at, 1, n, same, dx);
-}
-
 // The functions that are dispatched, for float and for bfloat16.
 void RowSums(const NormTermsOf<float>& t, int64_t rows, int64_t channels, const float* shift,
              double* first, double* second) {
@@ -337,38 +182,6 @@ void PlaneSumsHalf(const NormTermsOf<bfloat16>& t, int64_t c, int64_t at, int64_
                    double* first, double* second) {
   PlaneSumsOf<bfloat16>(t, c, at, n, shift, first, second);
 }
-void RowsAffine(const NormAffineOf<float>& t, int64_t at, int64_t rows, int64_t channels,
-                const float* shift, const float* a, const float* b) {
-  RowsAffineOf<float>(t, at, rows, channels, shift, a, b);
-}
-void RowsAffineHalf(const NormAffineOf<bfloat16>& t, int64_t at, int64_t rows, int64_t channels,
-                    const float* shift, const float* a, const float* b) {
-  RowsAffineOf<bfloat16>(t, at, rows, channels, shift, a, b);
-}
-void PlaneAffine(const NormAffineOf<float>& t, int64_t at, int64_t n, float shift, float a,
-                 float b) {
-  PlaneAffineOf<float>(t, at, n, shift, a, b);
-}
-void PlaneAffineHalf(const NormAffineOf<bfloat16>& t, int64_t at, int64_t n, float shift, float a,
-                     float b) {
-  PlaneAffineOf<bfloat16>(t, at, n, shift, a, b);
-}
-void RowsGrad(const NormTermsOf<float>& t, int64_t at, int64_t rows, int64_t channels,
-              const float* mean, const float* p, const float* q, const float* r, float* dx) {
-  RowsGradOf<float>(t, at, rows, channels, mean, p, q, r, dx);
-}
-void RowsGradHalf(const NormTermsOf<bfloat16>& t, int64_t at, int64_t rows, int64_t channels,
-                  const float* mean, const float* p, const float* q, const float* r, bfloat16* dx) {
-  RowsGradOf<bfloat16>(t, at, rows, channels, mean, p, q, r, dx);
-}
-void PlaneGrad(const NormTermsOf<float>& t, int64_t c, int64_t at, int64_t n, float mean, float p,
-               float q, float r, float* dx) {
-  PlaneGradOf<float>(t, c, at, n, mean, p, q, r, dx);
-}
-void PlaneGradHalf(const NormTermsOf<bfloat16>& t, int64_t c, int64_t at, int64_t n, float mean,
-                   float p, float q, float r, bfloat16* dx) {
-  PlaneGradOf<bfloat16>(t, c, at, n, mean, p, q, r, dx);
-}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace coracle::inline internal
@@ -382,14 +195,6 @@ HWY_EXPORT(RowSums);
 HWY_EXPORT(RowSumsHalf);
 HWY_EXPORT(PlaneSums);
 HWY_EXPORT(PlaneSumsHalf);
-HWY_EXPORT(RowsAffine);
-HWY_EXPORT(RowsAffineHalf);
-HWY_EXPORT(PlaneAffine);
-HWY_EXPORT(PlaneAffineHalf);
-HWY_EXPORT(RowsGrad);
-HWY_EXPORT(RowsGradHalf);
-HWY_EXPORT(PlaneGrad);
-HWY_EXPORT(PlaneGradHalf);
 
 // The loop for elements of type E.
 #define CORACLE_LOOP_OF(NAME)                  \
@@ -402,39 +207,13 @@ HWY_EXPORT(PlaneGradHalf);
   }
 CORACLE_LOOP_OF(RowSums)
 CORACLE_LOOP_OF(PlaneSums)
-CORACLE_LOOP_OF(RowsAffine)
-CORACLE_LOOP_OF(PlaneAffine)
-CORACLE_LOOP_OF(RowsGrad)
-CORACLE_LOOP_OF(PlaneGrad)
 #undef CORACLE_LOOP_OF
 
 // Whether the image is channels last, so that its pixels are rows of channels.
 bool IsRows(const NormView& v) { return v.inner == 1; }
 
-// Calls rows(first row, number) for blocks of rows, or plane(channel, offset) for planes. Starts
-// with the last rows, which the previous sweep has left in the cache.
-template <class Rows, class Plane>
-void ForBlocks(const NormView& v, Rows&& rows, Plane&& plane) {
-  const int64_t block = 1 + 32768 / (1 + (IsRows(v) ? v.groups : v.inner));
-  if (IsRows(v)) {
-    ParallelFor(v.size, block, [&](int64_t begin, int64_t end) {
-      while (begin < end) {
-        const int64_t n = std::min(end - begin, block);
-        end -= n;
-        rows(end, n);
-      }
-    });
-    return;
-  }
-  const int64_t planes = v.groups * (v.size / v.inner);
-  ParallelFor(planes, block, [&](int64_t begin, int64_t end) {
-    for (int64_t p = begin; p < end; ++p)
-      plane(p % v.groups, v.At(p % v.groups, p / v.groups * v.inner));
-  });
-}
-
-// Mean and variance of a channel whose squares or sums overflow a float, or that has a nan or
-// an infinity.
+// Mean and variance of a channel whose squares or sums leave the range of a float, or that has a
+// nan or an infinity.
 template <class E>
 void WideMoments(const NormView& v, const E* x, int64_t c, double* mean, double* variance) {
   const double n = static_cast<double>(v.size);
@@ -447,6 +226,16 @@ void WideMoments(const NormView& v, const E* x, int64_t c, double* mean, double*
     square += d * d;
   }
   *variance = std::isfinite(sum) ? square / n : std::numeric_limits<double>::quiet_NaN();
+}
+
+// Whether all elements of channel c are one finite number.
+template <class E>
+bool IsConstant(const NormView& v, const E* x, int64_t c) {
+  const auto first = static_cast<float>(x[v.At(c, 0)]);
+  if (!std::isfinite(first)) return false;
+  for (int64_t i = 1; i < v.size; ++i)
+    if (static_cast<float>(x[v.At(c, i)]) != first) return false;
+  return true;
 }
 
 // Sums of a channel whose products overflow a float, or that has a nan or an infinity.
@@ -520,6 +309,8 @@ template <class E>
 void ChannelMoments(const NormView& v, const E* x, double* scratch, double* mean,
                     double* variance) {
   constexpr double kFar = 16;  // a squared distance in variances, rarely reached
+  // Outside of these bounds, some squares may have left the range of a float.
+  constexpr double kLeast = 1e-30, kMost = std::numeric_limits<double>::max();
   float* shift = reinterpret_cast<float*>(scratch);
   for (int64_t c = 0; c < v.groups; ++c) shift[c] = static_cast<float>(x[v.At(c, 0)]);
   const double n = static_cast<double>(v.size);
@@ -540,47 +331,18 @@ void ChannelMoments(const NormView& v, const E* x, double* scratch, double* mean
   }
   ParallelFor(v.groups, 1 + 32768 / (1 + v.size), [&](int64_t begin, int64_t end) {
     for (int64_t c = begin; c < end; ++c) {
-      if (!(std::isfinite(mean[c]) && std::isfinite(variance[c])))
-        WideMoments(v, x, c, mean + c, variance + c);
+      const bool held = std::isfinite(mean[c]) && variance[c] >= kLeast && variance[c] <= kMost;
+      if (!held && !IsConstant(v, x, c)) WideMoments(v, x, c, mean + c, variance + c);
     }
   });
-}
-
-template <class E>
-void ChannelAffine(const NormView& v, const NormAffineOf<E>& t, const float* shift, const float* a,
-                   const float* b) {
-  const auto rows = RowsAffineLoop<E>();
-  const auto plane = PlaneAffineLoop<E>();
-  ForBlocks(
-      v, [&](int64_t first, int64_t n) { rows(t, first * v.groups, n, v.groups, shift, a, b); },
-      [&](int64_t c, int64_t at) { plane(t, at, v.inner, shift[c], a[c], b[c]); });
-}
-
-template <class E>
-void ChannelGradApply(const NormView& v, const NormTermsOf<E>& t, const float* mean, const float* p,
-                      const float* q, const float* r, E* dx) {
-  const auto rows = RowsGradLoop<E>();
-  const auto plane = PlaneGradLoop<E>();
-  ForBlocks(
-      v,
-      [&](int64_t first, int64_t n) { rows(t, first * v.groups, n, v.groups, mean, p, q, r, dx); },
-      [&](int64_t c, int64_t at) { plane(t, c, at, v.inner, mean[c], p[c], q[c], r[c], dx); });
 }
 
 template void ChannelSums(const NormView&, const NormTermsOf<float>&, const float*, double*,
                           double*, double*);
 template void ChannelMoments(const NormView&, const float*, double*, double*, double*);
-template void ChannelAffine(const NormView&, const NormAffineOf<float>&, const float*, const float*,
-                            const float*);
-template void ChannelGradApply(const NormView&, const NormTermsOf<float>&, const float*,
-                               const float*, const float*, const float*, float*);
 template void ChannelSums(const NormView&, const NormTermsOf<bfloat16>&, const float*, double*,
                           double*, double*);
 template void ChannelMoments(const NormView&, const bfloat16*, double*, double*, double*);
-template void ChannelAffine(const NormView&, const NormAffineOf<bfloat16>&, const float*,
-                            const float*, const float*);
-template void ChannelGradApply(const NormView&, const NormTermsOf<bfloat16>&, const float*,
-                               const float*, const float*, const float*, bfloat16*);
 
 }  // namespace coracle::inline internal
 #endif

@@ -95,16 +95,22 @@ Kernel Forward(const PrepareContext& ctx) {
     } else if constexpr (kFast) {
       // a (x - shift) + b, where shift is the rounded mean.
       float *a = ws.Data<float>(affine), *b = a + n, *shift = b + n;
-      for (int64_t c = 0; c < n; ++c) {
-        const double factor = static_cast<double>(scale[c]) * s[2 * n + c];
-        a[c] = static_cast<float>(factor);
-        shift[c] = static_cast<float>(s[c]);
+      const auto factors_of = [&](int64_t c) -> NormFactors {
+        const double inv = s[2 * n + c], factor = static_cast<double>(scale[c]) * inv;
         const double rest = s[c] - static_cast<double>(shift[c]);
-        b[c] = static_cast<float>(static_cast<double>(bias[c]) - rest * factor);
+        return {0, factor, static_cast<double>(bias[c]) - rest * factor, inv};
+      };
+      for (int64_t c = 0; c < n; ++c) {
+        shift[c] = static_cast<float>(s[c]);
+        const NormFactors exact = factors_of(c);
+        a[c] = exact.InFloat(exact.q);
+        b[c] = static_cast<float>(exact.r);
       }
       ForChannelParts(f.view, 2, [&](const NormView& part, int64_t first) {
         const int64_t at = part.At(first, 0);
-        ChannelAffine(part, x + at, shift + first, a + first, b + first, y + at);
+        const auto exact = [&](int64_t k) { return factors_of(first + k); };
+        ChannelAffine(part, NormAffine{x + at, nullptr, y + at}, shift + first, a + first,
+                      b + first, ExactFactors(exact));
       });
     } else {
       NormApply(f.view, x, s, s + 2 * n, scale, bias, y);
@@ -165,6 +171,8 @@ class Gradient {
         ChannelGradSums(part, x + at, dy + at, rounded + first, ws.Data<double>(chunks_) + first,
                         sum_dy + first, sum_dyx + first);
       });
+      for (int64_t c = 0; c < view_.groups; ++c)
+        sum_dyx[c] += OfRest(sum_dy[c], static_cast<double>(rounded[c]) - mean[c]);
     } else {
       for (int64_t c = 0; c < view_.groups; ++c) {
         sum_dy[c] = sum_dyx[c] = 0;
@@ -221,10 +229,15 @@ class Gradient {
     const T *x = ws.Data<const T>(stats_.x), *dy = ws.Data<const T>(slots_.dy);
     T* dx = ws.Data<T>(slots_.dx);
     if constexpr (kFast) {
+      const double* means = ws.Data<double>(stats_.stats);
       float *mean = ws.Data<float>(factors_), *p = mean + n, *q = p + n, *r = q + n;
       ForChannelParts(view_, 3, [&](const NormView& part, int64_t first) {
         const int64_t at = part.At(first, 0);
-        const auto factors_of = [&](int64_t c) { return FactorsOf(ws, first + c, counts, total); };
+        const auto factors_of = [&](int64_t k) {
+          NormFactors f = FactorsOf(ws, first + k, counts, total);
+          f.r += OfRest(f.q, static_cast<double>(mean[first + k]) - means[first + k]);
+          return f;
+        };
         ChannelGrad(part, NormTerms{x + at, dy + at}, mean + first, factors_of, p + first,
                     q + first, r + first, dx + at);
       });

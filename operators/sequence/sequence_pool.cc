@@ -61,6 +61,21 @@ T Factor(const std::string& type, int64_t n) {
   return type == "SQRT" ? T(1) / std::sqrt(static_cast<T>(n)) : T(1);
 }
 
+// out = factor times the sum of the rows. Processes some columns at a time, in double.
+template <class T>
+void SumRows(const T* x, int64_t rows, int64_t width, double factor, T* out) {
+  constexpr int64_t kColumns = 64;
+  for (int64_t first = 0; first < width; first += kColumns) {
+    const int64_t columns = std::min(kColumns, width - first);
+    double sums[kColumns] = {};
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t j = 0; j < columns; ++j)
+        sums[j] += static_cast<double>(x[r * width + first + j]);
+    }
+    for (int64_t j = 0; j < columns; ++j) out[first + j] = static_cast<T>(sums[j] * factor);
+  }
+}
+
 template <class T>
 void PoolOne(const std::string& type, const T* x, int64_t begin, int64_t end, int64_t width,
              T* out) {
@@ -70,12 +85,7 @@ void PoolOne(const std::string& type, const T* x, int64_t begin, int64_t end, in
     ForEachMaxRow(x, width, begin, end,
                   [&](int64_t j, int64_t row) { out[j] = x[row * width + j]; });
   } else {
-    std::fill_n(out, width, T(0));
-    for (int64_t r = begin; r < end; ++r) {
-      for (int64_t j = 0; j < width; ++j) out[j] += x[r * width + j];
-    }
-    const T factor = Factor<T>(type, end - begin);
-    for (int64_t j = 0; j < width; ++j) out[j] *= factor;
+    SumRows(x + begin * width, end - begin, width, Factor<double>(type, end - begin), out);
   }
 }
 
@@ -134,9 +144,10 @@ KernelOf<T> PoolGrad(const PrepareContext& ctx) {
       for (int64_t i = first; i < last; ++i) {
         const T* g = given + i * width;
         if (sum) {
-          const T factor = Factor<T>(type, s.length(i));
+          const double factor = Factor<double>(type, s.length(i));
           for (int64_t r = s.begin(i); r < s.end(i); ++r) {
-            for (int64_t j = 0; j < width; ++j) to[r * width + j] = factor * g[j];
+            for (int64_t j = 0; j < width; ++j)
+              to[r * width + j] = static_cast<T>(factor * static_cast<double>(g[j]));
           }
           continue;
         }

@@ -11,14 +11,14 @@ KernelOf<T> Adadelta(const PrepareContext& ctx) {
   const std::array<StateSlots, 2> state = {
       {{"AvgSquaredGrad", "AvgSquaredGradOut"}, {"AvgSquaredUpdate", "AvgSquaredUpdateOut"}}};
   return ElementwiseSweep<T, 2>(ctx, state, [](const PrepareContext& item) {
-    const T rho = static_cast<T>(HyperParameter(item, "rho"));
-    const T epsilon = static_cast<T>(HyperParameter(item, "epsilon"));
+    const double rho = HyperParameter(item, "rho");
+    const double epsilon = HyperParameter(item, "epsilon");
     const ScalarInput rate(item.Input("LearningRate"), 1);
     return [=](Workspace& ws) {
-      return [=, lr = static_cast<T>(rate(ws))](T p, T g, T* s) {
+      return [=, lr = rate(ws)](double p, double g, double* s) {
         s[0] = rho * s[0] + (1 - rho) * g * g;
         // Not the root of the quotient, which may be next to 0 where its product with g is not.
-        const T update = -std::sqrt(s[1] + epsilon) / std::sqrt(s[0] + epsilon) * g;
+        const double update = -std::sqrt(s[1] + epsilon) / std::sqrt(s[0] + epsilon) * g;
         s[1] = rho * s[1] + (1 - rho) * update * update;
         return p + lr * update;
       };

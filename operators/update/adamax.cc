@@ -11,12 +11,10 @@ KernelOf<T> Adamax(const PrepareContext& ctx) {
   const std::array<StateSlots, 2> state = {{{"Moment", "MomentOut"}, {"InfNorm", "InfNormOut"}}};
   return ElementwiseSweep<T, 2>(ctx, state, [](const PrepareContext& item) {
     const ScalarInput rate(item.Input("LearningRate")), power(item.Input("Beta1Pow"));
-    const T b1 = static_cast<T>(HyperParameter(item, "beta1")),
-            b2 = static_cast<T>(HyperParameter(item, "beta2"));
-    const T epsilon = static_cast<T>(HyperParameter(item, "epsilon"));
+    const double b1 = HyperParameter(item, "beta1"), b2 = HyperParameter(item, "beta2");
+    const double epsilon = HyperParameter(item, "epsilon");
     return [=](Workspace& ws) {
-      const T lr = static_cast<T>(rate(ws) / (1 - power(ws)));
-      return [=](T p, T g, T* s) {
+      return [=, lr = rate(ws) / (1 - power(ws))](double p, double g, double* s) {
         s[0] = b1 * s[0] + (1 - b1) * g;
         s[1] = std::max(std::abs(g), b2 * s[1] + epsilon);
         return p - lr * (s[0] / s[1]);

@@ -10,10 +10,10 @@ template <class T>
 KernelOf<T> DecayedAdagrad(const PrepareContext& ctx) {
   return ElementwiseSweep<T, 1>(ctx, {{{"Moment", "MomentOut"}}}, [](const PrepareContext& item) {
     const ScalarInput rate(item.Input("LearningRate"));
-    const T decay = static_cast<T>(HyperParameter(item, "decay"));
-    const T epsilon = static_cast<T>(HyperParameter(item, "epsilon"));
+    const double decay = HyperParameter(item, "decay");
+    const double epsilon = HyperParameter(item, "epsilon");
     return [=](Workspace& ws) {
-      return [=, lr = static_cast<T>(rate(ws))](T p, T g, T* state) {
+      return [=, lr = rate(ws)](double p, double g, double* state) {
         state[0] = decay * state[0] + (1 - decay) * g * g;
         return p - lr * g / (std::sqrt(state[0]) + epsilon);
       };

@@ -19,10 +19,10 @@ KernelOf<T> Dpsgd(const PrepareContext& ctx) {
   return ElementwiseUpdate<T, 0>(ctx, {}, [=](Workspace& ws) {
     const T* g = ws.Data<const T>(grad);
     const double norm = sum.Norm(ws, [g](int64_t i) { return g[i]; });
-    const T factor = static_cast<T>(norm > clip ? clip / norm : 1);
+    const double factor = norm > clip ? clip / norm : 1;
     const double draw = Philox(seed != 0 ? seed : ws.seed(), stream, ws.step()).Normal(0);
-    const T noise = static_cast<T>(draw * sigma / batch), lr = static_cast<T>(rate(ws));
-    return [=](T p, T gradient, T*) { return p - lr * (factor * gradient + noise); };
+    const double noise = draw * sigma / batch, lr = rate(ws);
+    return [=](double p, double gradient, double*) { return p - lr * (factor * gradient + noise); };
   });
 }
 

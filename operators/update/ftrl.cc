@@ -7,10 +7,7 @@
 namespace coracle::ftrl_op {
 
 // x to the power -k; k = -1/2 is the usual case.
-template <class T>
-T NegativePower(T x, T k) {
-  return k == T{-0.5} ? std::sqrt(x) : std::pow(x, -k);
-}
+double NegativePower(double x, double k) { return k == -0.5 ? std::sqrt(x) : std::pow(x, -k); }
 
 template <class T>
 KernelOf<T> Ftrl(const PrepareContext& ctx) {
@@ -19,17 +16,16 @@ KernelOf<T> Ftrl(const PrepareContext& ctx) {
   return ElementwiseSweep<T, 2>(ctx, state, [](const PrepareContext& item) {
     const ScalarInput rate(item.Input("LearningRate"));
     // Added by Paddle, so that l1 = l2 = 0 does not divide by zero.
-    const T l1 = static_cast<T>(HyperParameter(item, "l1")) + T(1e-10);
-    const T l2 = static_cast<T>(HyperParameter(item, "l2")) + T(1e-10);
-    const T k = static_cast<T>(HyperParameter(item, "lr_power"));
+    const double l1 = HyperParameter(item, "l1") + 1e-10, l2 = HyperParameter(item, "l2") + 1e-10;
+    const double k = HyperParameter(item, "lr_power");
     return [=](Workspace& ws) {
-      return [=, lr = static_cast<T>(rate(ws))](T p, T g, T* s) {
+      return [=, lr = rate(ws)](double p, double g, double* s) {
         if (lr == 0) return p;
-        const T squared = s[0] + g * g;
-        const T now = NegativePower(squared, k), before = NegativePower(s[0], k);
+        const double squared = s[0] + g * g;
+        const double now = NegativePower(squared, k), before = NegativePower(s[0], k);
         s[0] = squared;
         s[1] += g - (now - before) / lr * p;
-        if (std::abs(s[1]) <= l1) return T{0};
+        if (std::abs(s[1]) <= l1) return 0.0;
         return (std::copysign(l1, s[1]) - s[1]) / (now / lr + 2 * l2);
       };
     };

@@ -6,16 +6,13 @@
 
 namespace coracle::lamb_op {
 
-// The moments in float or double, and the direction of the update.
-template <class T>
+// One element of the update, in double, so that only results leave the range of a float.
 struct Step {
-  T b1, b2, correct1, root_correct2, epsilon, decay;
-  void Update(T g, T* m, T* v) const {
-    *m = b1 * *m + (1 - b1) * g;
-    *v = b2 * *v + (1 - b2) * g * g;
-  }
-  T Direction(T p, T m, T v) const {
-    // Not sqrt(v correct2): the product would overflow for a v that does not.
+  double b1, b2, correct1, root_correct2, epsilon, decay;
+
+  double Moment1(double g, double m) const { return b1 * m + (1 - b1) * g; }
+  double Moment2(double g, double v) const { return b2 * v + (1 - b2) * g * g; }
+  double Direction(double p, double m, double v) const {
     return m / (std::sqrt(v) * root_correct2 + epsilon) * correct1 + DecayOf(decay, p);
   }
 };
@@ -41,40 +38,38 @@ class Lamb {
         moment2_(ctx.Input("Moment2")) {}
 
   void operator()(Workspace& ws) const {
-    const Step<T> step = {
-        T(b1_),      T(b2_),   T(1 / (1 - pow1_(ws))), T(1 / std::sqrt(1 - pow2_(ws))),
-        T(epsilon_), T(decay_)};
-    UpdateMoments(ws, step);
-    const T *p = ws.Data<const T>(param_), *m = ws.Data<const T>(moment1_out_);
-    const T* v = ws.Data<const T>(moment2_out_);
-    const auto direction = [=](int64_t i) { return step.Direction(p[i], m[i], v[i]); };
+    const Step step = {b1_,      b2_,   1 / (1 - pow1_(ws)), 1 / std::sqrt(1 - pow2_(ws)),
+                       epsilon_, decay_};
+    const T *p = ws.Data<const T>(param_), *g = ws.Data<const T>(grad_);
+    const T *m = ws.Data<const T>(moment1_), *v = ws.Data<const T>(moment2_);
+    // From the moments of this step, which are stored only after the norm is known.
+    const auto direction = [=](int64_t i) {
+      const auto grad = static_cast<double>(g[i]);
+      return step.Direction(static_cast<double>(p[i]),
+                            step.Moment1(grad, static_cast<double>(m[i])),
+                            step.Moment2(grad, static_cast<double>(v[i])));
+    };
     const double p_norm = sum_.Norm(ws, [=](int64_t i) { return p[i]; });
     const double r_norm = sum_.Norm(ws, direction);
-    const double trust = p_norm > 0 && r_norm > 0 ? p_norm / r_norm : 1;
-    const T lr = static_cast<T>(rate_(ws) * trust);
-    T* out = ws.Data<T>(param_out_);
+    const double trust = p_norm > 0 && r_norm > 0 ? p_norm / r_norm : 1, lr = rate_(ws) * trust;
+    T *out = ws.Data<T>(param_out_), *m_out = ws.Data<T>(moment1_out_);
+    T* v_out = ws.Data<T>(moment2_out_);
     ParallelFor(param_.numel, kUpdateGrain / 2, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) out[i] = p[i] - lr * direction(i);
+      for (int64_t i = begin; i < end; ++i) {
+        const auto grad = static_cast<double>(g[i]);
+        const double m1 = step.Moment1(grad, static_cast<double>(m[i]));
+        const double m2 = step.Moment2(grad, static_cast<double>(v[i]));
+        const auto param = static_cast<double>(p[i]);
+        out[i] = static_cast<T>(param - lr * step.Direction(param, m1, m2));
+        m_out[i] = static_cast<T>(m1);
+        v_out[i] = static_cast<T>(m2);
+      }
     });
     pow1_.Multiply(ws, b1_);
     pow2_.Multiply(ws, b2_);
   }
 
  private:
-  void UpdateMoments(Workspace& ws, const Step<T>& step) const {
-    const T *g = ws.Data<const T>(grad_), *m = ws.Data<const T>(moment1_);
-    const T* v = ws.Data<const T>(moment2_);
-    T *m_out = ws.Data<T>(moment1_out_), *v_out = ws.Data<T>(moment2_out_);
-    ParallelFor(param_.numel, kUpdateGrain / 2, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i) {
-        T m1 = m[i], m2 = v[i];
-        step.Update(g[i], &m1, &m2);
-        m_out[i] = m1;
-        v_out[i] = m2;
-      }
-    });
-  }
-
   TensorArg param_, param_out_, moment1_out_, moment2_out_;
   ScalarInput rate_;
   DecayPower pow1_, pow2_;

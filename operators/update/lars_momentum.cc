@@ -26,16 +26,15 @@ KernelOf<T> LarsMomentum(const PrepareContext& ctx) {
                decay = HyperParameter(ctx, "lars_weight_decay");
   const double epsilon = HyperParameter(ctx, "epsilon"),
                rescale = HyperParameter(ctx, "rescale_grad");
-  const T mu = static_cast<T>(HyperParameter(ctx, "mu"));
+  const double mu = HyperParameter(ctx, "mu");
   return ElementwiseUpdate<T, 1>(ctx, {{{"Velocity", "VelocityOut"}}}, [=](Workspace& ws) {
     double local = rate(ws);
     const double p_norm = norms.template Of<T>(ws, norms.param);
     const double g_norm = norms.template Of<T>(ws, norms.grad) * std::abs(rescale);
     if (decay > 0 && p_norm > 0 && g_norm > 0)
       local *= coeff * p_norm / (g_norm + decay * p_norm + epsilon);
-    const T lr = static_cast<T>(local), wd = static_cast<T>(decay), by = static_cast<T>(rescale);
-    return [=](T p, T g, T* state) {
-      state[0] = mu * state[0] + lr * (by * g + DecayOf(wd, p));
+    return [=](double p, double g, double* state) {
+      state[0] = mu * state[0] + local * (rescale * g + DecayOf(decay, p));
       return p - state[0];
     };
   });

@@ -10,15 +10,14 @@ template <class T>
 KernelOf<T> Lion(const PrepareContext& ctx) {
   return ElementwiseSweep<T, 1>(ctx, {{{"Moment", "MomentOut"}}}, [](const PrepareContext& item) {
     const ScalarInput rate(item.Input("LearningRate"));
-    const T b1 = static_cast<T>(HyperParameter(item, "beta1")),
-            b2 = static_cast<T>(HyperParameter(item, "beta2"));
-    const T decay = static_cast<T>(HyperParameter(item, "weight_decay"));
+    const double b1 = HyperParameter(item, "beta1"), b2 = HyperParameter(item, "beta2");
+    const double decay = HyperParameter(item, "weight_decay");
     return [=](Workspace& ws) {
-      return [=, lr = static_cast<T>(rate(ws))](T p, T g, T* state) {
-        const T c = b1 * state[0] + (1 - b1) * g;
+      return [=, lr = rate(ws)](double p, double g, double* state) {
+        const double c = b1 * state[0] + (1 - b1) * g;
         state[0] = b2 * state[0] + (1 - b2) * g;
         // A nan stays nan.
-        const T sign = c > 0 ? T{1} : c < 0 ? T{-1} : c;
+        const double sign = c > 0 ? 1 : c < 0 ? -1 : c;
         return p - lr * (sign + DecayOf(decay, p));
       };
     };

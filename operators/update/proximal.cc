@@ -7,14 +7,12 @@
 namespace coracle::proximal_op {
 
 // The point nearest to q under the penalties: l1 pulls towards zero, l2 shrinks.
-template <class T>
 struct Proximal {
-  T l1, l2;
+  double l1, l2;
   explicit Proximal(const PrepareContext& ctx)
-      : l1(static_cast<T>(HyperParameter(ctx, "l1"))),
-        l2(static_cast<T>(HyperParameter(ctx, "l2"))) {}
-  T operator()(T q, T lr) const {
-    if (l1 > 0) q = std::copysign(std::max(std::abs(q) - lr * l1, T{0}), q);
+      : l1(HyperParameter(ctx, "l1")), l2(HyperParameter(ctx, "l2")) {}
+  double operator()(double q, double lr) const {
+    if (l1 > 0) q = std::copysign(std::max(std::abs(q) - lr * l1, 0.0), q);
     return q / (1 + lr * l2);
   }
 };
@@ -23,9 +21,9 @@ template <class T>
 KernelOf<T> ProximalGd(const PrepareContext& ctx) {
   return ElementwiseSweep<T, 0>(ctx, {}, [](const PrepareContext& item) {
     const ScalarInput rate(item.Input("LearningRate"));
-    const Proximal<T> proximal(item);
+    const Proximal proximal(item);
     return [=](Workspace& ws) {
-      return [=, lr = static_cast<T>(rate(ws))](T p, T g, T*) { return proximal(p - lr * g, lr); };
+      return [=, lr = rate(ws)](double p, double g, double*) { return proximal(p - lr * g, lr); };
     };
   });
 }
@@ -34,11 +32,11 @@ template <class T>
 KernelOf<T> ProximalAdagrad(const PrepareContext& ctx) {
   return ElementwiseSweep<T, 1>(ctx, {{{"Moment", "MomentOut"}}}, [](const PrepareContext& item) {
     const ScalarInput rate(item.Input("LearningRate"));
-    const Proximal<T> proximal(item);
+    const Proximal proximal(item);
     return [=](Workspace& ws) {
-      return [=, lr = static_cast<T>(rate(ws))](T p, T g, T* state) {
+      return [=, lr = rate(ws)](double p, double g, double* state) {
         state[0] += g * g;
-        const T step = state[0] == 0 ? T{0} : lr * g / std::sqrt(state[0]);
+        const double step = state[0] == 0 ? 0 : lr * g / std::sqrt(state[0]);
         return proximal(p - step, lr);
       };
     };

@@ -12,11 +12,11 @@ Kernel Uncentered(const PrepareContext& ctx) {
       {{"MeanSquare", "MeanSquareOut"}, {"Moment", "MomentOut"}}};
   return ElementwiseSweep<T, 2>(ctx, state, [](const PrepareContext& item) {
     const ScalarInput rate(item.Input("LearningRate"));
-    const T rho = static_cast<T>(HyperParameter(item, "decay"));
-    const T epsilon = static_cast<T>(HyperParameter(item, "epsilon"));
-    const T momentum = static_cast<T>(HyperParameter(item, "momentum"));
+    const double rho = HyperParameter(item, "decay");
+    const double epsilon = HyperParameter(item, "epsilon");
+    const double momentum = HyperParameter(item, "momentum");
     return [=](Workspace& ws) {
-      return [=, lr = static_cast<T>(rate(ws))](T p, T g, T* s) {
+      return [=, lr = rate(ws)](double p, double g, double* s) {
         s[0] = rho * s[0] + (1 - rho) * g * g;
         s[1] = momentum * s[1] + lr * g / std::sqrt(s[0] + epsilon);
         return p - s[1];
@@ -31,15 +31,15 @@ Kernel Centered(const PrepareContext& ctx) {
       {{"MeanSquare", "MeanSquareOut"}, {"Moment", "MomentOut"}, {"MeanGrad", "MeanGradOut"}}};
   return ElementwiseSweep<T, 3>(ctx, state, [](const PrepareContext& item) {
     const ScalarInput rate(item.Input("LearningRate"));
-    const T rho = static_cast<T>(HyperParameter(item, "decay"));
-    const T epsilon = static_cast<T>(HyperParameter(item, "epsilon"));
-    const T momentum = static_cast<T>(HyperParameter(item, "momentum"));
+    const double rho = HyperParameter(item, "decay");
+    const double epsilon = HyperParameter(item, "epsilon");
+    const double momentum = HyperParameter(item, "momentum");
     return [=](Workspace& ws) {
-      return [=, lr = static_cast<T>(rate(ws))](T p, T g, T* s) {
+      return [=, lr = rate(ws)](double p, double g, double* s) {
         s[0] = rho * s[0] + (1 - rho) * g * g;
         s[2] = rho * s[2] + (1 - rho) * g;
         // Rounding may make the variance negative.
-        const T variance = std::max(s[0] - s[2] * s[2], T{0});
+        const double variance = std::max(s[0] - s[2] * s[2], 0.0);
         s[1] = momentum * s[1] + lr * g / std::sqrt(variance + epsilon);
         return p - s[1];
       };

@@ -52,9 +52,12 @@ struct AdagradStep {
   double lr, epsilon;
 };
 
+// The updates below compute in double, so that only results leave the range of a float.
+
 template <class T>
 void SgdUpdate(const T* p, const T* g, double lr, T* p_out, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) p_out[i] = p[i] - static_cast<T>(lr) * g[i];
+  for (int64_t i = 0; i < n; ++i)
+    p_out[i] = static_cast<T>(static_cast<double>(p[i]) - lr * static_cast<double>(g[i]));
 }
 
 // SgdUpdate of row rows[i] of p with row i of g, for the rows of the share, in order.
@@ -78,14 +81,12 @@ T DecayOf(T decay, T p) {
 template <class T>
 void MomentumUpdate(const T* p, const T* g, const T* v, const MomentumStep& s, T* p_out, T* v_out,
                     int64_t n) {
-  const T lr = static_cast<T>(s.lr), mu = static_cast<T>(s.mu);
-  const T rescale = static_cast<T>(s.rescale), decay = static_cast<T>(s.decay);
   for (int64_t i = 0; i < n; ++i) {
-    const T grad = rescale * g[i] + DecayOf(decay, p[i]);
-    const T velocity = mu * v[i] + grad;
-    const T param = p[i];
-    v_out[i] = velocity;
-    p_out[i] = param - lr * (s.nesterov ? grad + mu * velocity : velocity);
+    const auto param = static_cast<double>(p[i]);
+    const double grad = s.rescale * static_cast<double>(g[i]) + DecayOf(s.decay, param);
+    const double velocity = s.mu * static_cast<double>(v[i]) + grad;
+    v_out[i] = static_cast<T>(velocity);
+    p_out[i] = static_cast<T>(param - s.lr * (s.nesterov ? grad + s.mu * velocity : velocity));
   }
 }
 
@@ -93,12 +94,11 @@ void MomentumUpdate(const T* p, const T* g, const T* v, const MomentumStep& s, T
 template <class T>
 void AdagradUpdate(const T* p, const T* g, const T* m, const AdagradStep& s, T* p_out, T* m_out,
                    int64_t n) {
-  const T lr = static_cast<T>(s.lr), eps = static_cast<T>(s.epsilon);
   for (int64_t i = 0; i < n; ++i) {
-    const T grad = g[i], param = p[i];
-    const T moment = m[i] + grad * grad;
-    m_out[i] = moment;
-    p_out[i] = param - lr * (grad / (std::sqrt(moment) + eps));
+    const auto grad = static_cast<double>(g[i]), param = static_cast<double>(p[i]);
+    const double moment = static_cast<double>(m[i]) + grad * grad;
+    m_out[i] = static_cast<T>(moment);
+    p_out[i] = static_cast<T>(param - s.lr * (grad / (std::sqrt(moment) + s.epsilon)));
   }
 }
 
@@ -106,16 +106,13 @@ void AdagradUpdate(const T* p, const T* g, const T* m, const AdagradStep& s, T* 
 template <class T>
 void AdamUpdate(const T* p, const T* g, const T* m, const T* v, const AdamStep& s, T* p_out,
                 T* m_out, T* v_out, int64_t n) {
-  const T lr = static_cast<T>(s.lr), eps = static_cast<T>(s.epsilon);
-  const T b1 = static_cast<T>(s.beta1), b2 = static_cast<T>(s.beta2);
-  const T c1 = static_cast<T>(1 - s.beta1), c2 = static_cast<T>(1 - s.beta2);
   for (int64_t i = 0; i < n; ++i) {
-    const T grad = g[i], param = p[i];
-    const T m1 = b1 * m[i] + c1 * grad;
-    const T m2 = b2 * v[i] + c2 * grad * grad;
-    m_out[i] = m1;
-    v_out[i] = m2;
-    p_out[i] = param - lr * (m1 / (std::sqrt(m2) + eps));
+    const auto grad = static_cast<double>(g[i]), param = static_cast<double>(p[i]);
+    const double m1 = s.beta1 * static_cast<double>(m[i]) + (1 - s.beta1) * grad;
+    const double m2 = s.beta2 * static_cast<double>(v[i]) + (1 - s.beta2) * grad * grad;
+    m_out[i] = static_cast<T>(m1);
+    v_out[i] = static_cast<T>(m2);
+    p_out[i] = static_cast<T>(param - s.lr * (m1 / (std::sqrt(m2) + s.epsilon)));
   }
 }
 

@@ -19,8 +19,9 @@ namespace coracle::inline internal {
 // A piece of optimizer state: its input and output slot.
 using StateSlots = std::pair<const char*, const char*>;
 
-// The parameter, its gradient and N pieces of state, updated element by element: step(param, grad,
-// state), where `state` is a T(&)[N] that step reads and changes, returns the new parameter.
+// The parameter, its gradient and N pieces of state, updated element by element, in double, so that
+// only results leave the range of T: step(param, grad, state), where `state` are N doubles that
+// step reads and changes, returns the new parameter.
 template <class T, size_t N>
 class ElementwiseArgs {
  public:
@@ -44,10 +45,11 @@ class ElementwiseArgs {
       out[k] = ws.Data<T>(out_[k]);
     }
     for (int64_t i = begin; i < end; ++i) {
-      T state[N + 1];  // one more, so that N may be 0
-      for (size_t k = 0; k < N; ++k) state[k] = in[k][i];
-      p_out[i] = step(p[i], g[i], state);
-      for (size_t k = 0; k < N; ++k) out[k][i] = state[k];
+      double state[N + 1];  // one more, so that N may be 0
+      for (size_t k = 0; k < N; ++k) state[k] = static_cast<double>(in[k][i]);
+      const double param = step(static_cast<double>(p[i]), static_cast<double>(g[i]), state);
+      p_out[i] = static_cast<T>(param);
+      for (size_t k = 0; k < N; ++k) out[k][i] = static_cast<T>(state[k]);
     }
     param_.CopyOut<T>(ws, begin, end);
   }

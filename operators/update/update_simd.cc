@@ -1,29 +1,44 @@
 #include <coracle/framework/tensor/half_array.h>
+#include <coracle/operators/kernels/norm_of.h>
 #include <coracle/operators/update/update.h>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "coracle/operators/update/update_simd.cc"
 #include <hwy/foreach_target.h>
 // foreach_target.h comes first: it includes this file again for every instruction set.
+#include <coracle/operators/kernels/simd-inl.h>
 #include <hwy/highway.h>
 
 HWY_BEFORE_NAMESPACE();
 namespace coracle::inline internal {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-using D = hn::ScalableTag<float>;
+using D = FloatTag;
 
-// Every loop ends with the plain loop on the elements that do not fill a vector.
+// A vector in which a float overflows goes to the plain loop, which computes in double, and so do
+// all elements if float cannot hold a factor.
+
+// Whether the roots of all squares have their digits: with an epsilon that is not next to 0, digits
+// of subnormal squares do not matter.
+HWY_INLINE bool AllHeld(hn::Vec<D> squares, double epsilon) {
+  constexpr double kEpsilon = 1e-12;
+  if (!AllFinite(squares)) return false;
+  return epsilon >= kEpsilon || hn::AllTrue(D(), hn::Ge(squares, hn::Set(D(), 1e-30f)));
+}
+template <class... Factors>
+bool AreFloats(Factors... factors) {
+  return (IsFactorOf<float>(factors) && ...);
+}
 
 void Sgd(const float* p, const float* g, double lr, float* p_out, int64_t n) {
   const D d;
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto rate = hn::Set(d, static_cast<float>(lr));
-  int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    hn::StoreU(hn::NegMulAdd(rate, hn::LoadU(d, g + i), hn::LoadU(d, p + i)), d, p_out + i);
+  if (!AreFloats(lr)) return SgdUpdate(p, g, lr, p_out, n);
+  for (int64_t i = 0; i < n; i += lanes) {
+    const int64_t k = std::min(lanes, n - i);
+    StoreFirst(hn::NegMulAdd(rate, LoadFirst(g + i, k), LoadFirst(p + i, k)), p_out + i, k);
   }
-  SgdUpdate(p + i, g + i, lr, p_out + i, n - i);
 }
 
 void SgdRows(const RowsView& rows, const float* g, double lr, const RowShare& share, float* p) {
@@ -47,18 +62,24 @@ void Momentum(const float* p, const float* g, const float* v, const MomentumStep
   const auto rescale = hn::Set(d, static_cast<float>(s.rescale));
   const auto decay = hn::Set(d, static_cast<float>(s.decay));
   const bool decays = static_cast<float>(s.decay) != 0;
-  int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    const auto param = hn::LoadU(d, p + i);
-    const auto plain = hn::Mul(rescale, hn::LoadU(d, g + i));
+  if (!AreFloats(s.lr, s.mu, s.rescale, s.decay))
+    return MomentumUpdate(p, g, v, s, p_out, v_out, n);
+  for (int64_t i = 0; i < n; i += lanes) {
+    const int64_t k = std::min(lanes, n - i);
+    const auto param = LoadFirst(p + i, k);
+    const auto plain = hn::Mul(rescale, LoadFirst(g + i, k));
     // Skipped without decay, since 0 times inf is nan.
     const auto grad = decays ? hn::MulAdd(decay, param, plain) : plain;
-    const auto velocity = hn::MulAdd(mu, hn::LoadU(d, v + i), grad);
+    const auto velocity = hn::MulAdd(mu, LoadFirst(v + i, k), grad);
     const auto direction = s.nesterov ? hn::MulAdd(mu, velocity, grad) : velocity;
-    hn::StoreU(velocity, d, v_out + i);
-    hn::StoreU(hn::NegMulAdd(lr, direction, param), d, p_out + i);
+    const auto moved = hn::NegMulAdd(lr, direction, param);
+    if (HWY_UNLIKELY(!AllFinite(moved))) {
+      MomentumUpdate(p + i, g + i, v + i, s, p_out + i, v_out + i, k);
+      continue;
+    }
+    StoreFirst(velocity, v_out + i, k);
+    StoreFirst(moved, p_out + i, k);
   }
-  MomentumUpdate(p + i, g + i, v + i, s, p_out + i, v_out + i, n - i);
 }
 
 void Adagrad(const float* p, const float* g, const float* m, const AdagradStep& s, float* p_out,
@@ -67,15 +88,20 @@ void Adagrad(const float* p, const float* g, const float* m, const AdagradStep& 
   const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
   const auto lr = hn::Set(d, static_cast<float>(s.lr));
   const auto eps = hn::Set(d, static_cast<float>(s.epsilon));
-  int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    const auto grad = hn::LoadU(d, g + i);
-    const auto moment = hn::MulAdd(grad, grad, hn::LoadU(d, m + i));
+  if (!AreFloats(s.lr, s.epsilon)) return AdagradUpdate(p, g, m, s, p_out, m_out, n);
+  for (int64_t i = 0; i < n; i += lanes) {
+    const int64_t k = std::min(lanes, n - i);
+    const auto grad = LoadFirst(g + i, k);
+    const auto moment = hn::MulAdd(grad, grad, LoadFirst(m + i, k));
     const auto ratio = hn::Div(grad, hn::Add(hn::Sqrt(moment), eps));
-    hn::StoreU(moment, d, m_out + i);
-    hn::StoreU(hn::NegMulAdd(lr, ratio, hn::LoadU(d, p + i)), d, p_out + i);
+    const auto moved = hn::NegMulAdd(lr, ratio, LoadFirst(p + i, k));
+    if (HWY_UNLIKELY(!AllFinite(moved) || !AllHeld(moment, s.epsilon))) {
+      AdagradUpdate(p + i, g + i, m + i, s, p_out + i, m_out + i, k);
+      continue;
+    }
+    StoreFirst(moment, m_out + i, k);
+    StoreFirst(moved, p_out + i, k);
   }
-  AdagradUpdate(p + i, g + i, m + i, s, p_out + i, m_out + i, n - i);
 }
 
 void Adam(const float* p, const float* g, const float* m, const float* v, const AdamStep& s,
@@ -88,17 +114,23 @@ void Adam(const float* p, const float* g, const float* m, const float* v, const 
   const auto b2 = hn::Set(d, static_cast<float>(s.beta2));
   const auto c1 = hn::Set(d, static_cast<float>(1 - s.beta1));
   const auto c2 = hn::Set(d, static_cast<float>(1 - s.beta2));
-  int64_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    const auto grad = hn::LoadU(d, g + i);
-    const auto m1 = hn::MulAdd(c1, grad, hn::Mul(b1, hn::LoadU(d, m + i)));
-    const auto m2 = hn::MulAdd(hn::Mul(c2, grad), grad, hn::Mul(b2, hn::LoadU(d, v + i)));
+  if (!AreFloats(s.lr, s.epsilon, s.beta1, s.beta2, 1 - s.beta1, 1 - s.beta2))
+    return AdamUpdate(p, g, m, v, s, p_out, m_out, v_out, n);
+  for (int64_t i = 0; i < n; i += lanes) {
+    const int64_t k = std::min(lanes, n - i);
+    const auto grad = LoadFirst(g + i, k);
+    const auto m1 = hn::MulAdd(c1, grad, hn::Mul(b1, LoadFirst(m + i, k)));
+    const auto m2 = hn::MulAdd(hn::Mul(c2, grad), grad, hn::Mul(b2, LoadFirst(v + i, k)));
     const auto ratio = hn::Div(m1, hn::Add(hn::Sqrt(m2), eps));
-    hn::StoreU(m1, d, m_out + i);
-    hn::StoreU(m2, d, v_out + i);
-    hn::StoreU(hn::NegMulAdd(lr, ratio, hn::LoadU(d, p + i)), d, p_out + i);
+    const auto moved = hn::NegMulAdd(lr, ratio, LoadFirst(p + i, k));
+    if (HWY_UNLIKELY(!AllFinite(moved) || !AllHeld(m2, s.epsilon))) {
+      AdamUpdate(p + i, g + i, m + i, v + i, s, p_out + i, m_out + i, v_out + i, k);
+      continue;
+    }
+    StoreFirst(m1, m_out + i, k);
+    StoreFirst(m2, v_out + i, k);
+    StoreFirst(moved, p_out + i, k);
   }
-  AdamUpdate(p + i, g + i, m + i, v + i, s, p_out + i, m_out + i, v_out + i, n - i);
 }
 
 }  // namespace HWY_NAMESPACE

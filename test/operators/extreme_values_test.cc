@@ -84,6 +84,88 @@ TEST(ExtremeValues, GradientsOfNorms) {
   }
 }
 
+// `around` (1 + spread z) with normal z.
+Tensor DrawnAround(const Shape& shape, double around, double spread, uint64_t seed) {
+  Tensor wide = Drawn(shape, spread, seed).Cast(DType::kFloat64);
+  for (double& x : wide.span<double>()) x = around * (1 + x);
+  return wide.Cast(DType::kFloat32);
+}
+
+// The gradients of all norms of channels for these sizes of X, and for Y@GRAD around a number.
+void ExpectGradientsOfNorms(double x_size, double dy, double spread, const Tensor& scale) {
+  SCOPED_TRACE(testing::Message() << "X of " << x_size << ", gradient around " << dy << ", Scale "
+                                  << scale.data<float>()[0]);
+  const Inputs first = {{"X", Drawn({3, 4, 5, 7}, x_size, 1)},
+                        {"Y@GRAD", DrawnAround({3, 4, 5, 7}, dy, spread, 2)},
+                        {"Scale", scale}};
+  const Inputs last = {{"X", Drawn({3, 5, 7, 4}, x_size, 3)},
+                       {"Y@GRAD", DrawnAround({3, 5, 7, 4}, dy, spread, 4)},
+                       {"Scale", scale}};
+  const NamedAttr nhwc = {"data_layout", std::string("NHWC")};
+  for (const char* type :
+       {"group_norm_grad", "instance_norm_grad", "batch_norm_grad", "sync_batch_norm_grad"}) {
+    AttrList attrs;
+    if (std::string(type) == "group_norm_grad") attrs.push_back({"groups", int32_t{2}});
+    ExpectRight(type, first, attrs, {"X@GRAD"}, 1e-5);
+    if (std::string(type) == "instance_norm_grad") continue;
+    attrs.push_back(nhwc);
+    ExpectRight(type, last, attrs, {"X@GRAD"}, 1e-5);
+  }
+}
+
+// The terms of a gradient overflow a float and cancel, or their factors are below the least one.
+TEST(ExtremeValues, TermsOfGradientsOfNorms) {
+  ExpectGradientsOfNorms(1e3, 1e36, 1e-3, Tensor::Full<float>({4}, 1e6f));
+  ExpectGradientsOfNorms(1e15, 1e37, 1, Tensor::Full<float>({4}, 1e-30f));
+  ExpectGradientsOfNorms(1e30, 1e37, 1, Tensor::Full<float>({4}, 1e-9f));
+  // One channel only, whose neighbours are ordinary.
+  ExpectGradientsOfNorms(1, 1e36, 1e-3, Tensor::Of<float>({4}, {1, 1e4f, 1e-39f, 2}));
+}
+
+TEST(ExtremeValues, GradientOfLayerNormWithLargeTerms) {
+  struct Size {
+    double x, dy, spread;
+    float scale;
+  };
+  for (const Size size : {Size{1e3, 1e36, 1e-3, 1e6f}, Size{1e15, 1e37, 1, 1e-30f},
+                          Size{1e-3, 1e36, 1, 1}, Size{1e30, 1, 1, 1e20f}}) {
+    SCOPED_TRACE(testing::Message() << "X of " << size.x << ", gradient of " << size.dy);
+    for (const int64_t columns : {9, 40}) {
+      const Inputs inputs = {{"X", Drawn({7, columns}, size.x, 1)},
+                             {"Y@GRAD", DrawnAround({7, columns}, size.dy, size.spread, 2)},
+                             {"Scale", Tensor::Full<float>({columns}, size.scale)}};
+      const bool fits = size.x > 1;  // Scale@GRAD and X@GRAD are in the range of a float
+      ExpectRight("layer_norm_grad", inputs, {}, {fits ? "X@GRAD" : "Bias@GRAD"}, 1e-5);
+    }
+  }
+}
+
+// Factors of outputs leave the range of a float, or squares of X do.
+TEST(ExtremeValues, Norms) {
+  struct Size {
+    double x;
+    float scale, epsilon;
+  };
+  for (const Size size : {Size{1e30, 1e-10f, 1e-5f}, Size{1e-22, 1, 0}, Size{1e-28, 1e15f, 0},
+                          Size{1e30, 1e30f, 0}}) {
+    SCOPED_TRACE(testing::Message() << "X of " << size.x << ", Scale " << size.scale);
+    const Inputs inputs = {{"X", Drawn({3, 4, 5, 7}, size.x, 1)},
+                           {"Scale", Tensor::Full<float>({4}, size.scale)},
+                           {"Bias", Tensor::Zeros(DType::kFloat32, {4})}};
+    const NamedAttr epsilon = {"epsilon", size.epsilon};
+    ExpectRight("instance_norm", inputs, {epsilon}, {"Y"}, 1e-5);
+    ExpectRight("group_norm", inputs, {{"groups", int32_t{2}}, epsilon}, {"Y"}, 1e-5);
+    Inputs with_running = inputs;
+    with_running.emplace_back("Mean", Tensor::Zeros(DType::kFloat32, {4}));
+    with_running.emplace_back("Variance", Tensor::Full<float>({4}, 1));
+    ExpectRight("batch_norm", with_running, {epsilon}, {"Y"}, 1e-5);
+    ExpectRight("sync_batch_norm", with_running, {epsilon}, {"Y"}, 1e-5);
+    const Inputs rows = {{"X", Drawn({7, 40}, size.x, 2)},
+                         {"Scale", Tensor::Full<float>({40}, size.scale)}};
+    ExpectRight("layer_norm", rows, {epsilon}, {"Y"}, 1e-5);
+  }
+}
+
 // The variance of the forward op is a float32, which overflows for X of 1e20 and is 0 for 1e-25.
 TEST(ExtremeValues, GradientOfLayerNorm) {
   const Tensor scale = Drawn({9}, 1, 2);
@@ -151,9 +233,73 @@ TEST(ExtremeValues, GradientsOfLogarithms) {
               {}, {"X@GRAD"}, 1e-6);
 }
 
-// MidOut overflows where Out does not.
+// MidOut overflows where Out and the gradient do not.
 TEST(ExtremeValues, LocalResponseNorm) {
-  ExpectRight("lrn", {{"X", Drawn({2, 7, 2, 3}, 1e25, 1)}}, {}, {"Out"}, 1e-5);
+  const Inputs inputs = {{"X", Drawn({2, 7, 2, 3}, 1e25, 1)}};
+  ExpectRight("lrn", inputs, {}, {"Out"}, 1e-5);
+  const Tensor want =
+      Differentiate("lrn", {}, InDouble(inputs), "X", "Out", KernelMode::kReference).gradient;
+  const Tensor got = Differentiate("lrn", {}, inputs, "X", "Out", KernelMode::kAuto).gradient;
+  double largest = 0;
+  for (const double x : NumbersOf(want)) largest = std::max(largest, std::abs(x));
+  ASSERT_GT(largest, 1e-36);
+  for (size_t i = 0; i < NumbersOf(want).size(); ++i)
+    EXPECT_NEAR(NumbersOf(got)[i], NumbersOf(want)[i], 1e-5 * largest) << "at " << i;
+}
+
+// `rows` rows of 40 numbers: a few large ones first, then as large negative ones, so that partial
+// sums of columns overflow a float. The sums are `rest`.
+Tensor Cancelling(int64_t rows, float rest) {
+  Tensor x = Tensor::Zeros(DType::kFloat32, {rows, 40});
+  for (int64_t j = 0; j < 40; ++j) {
+    for (int64_t i = 0; i < 6; ++i) x.data<float>()[i * 40 + j] = i < 3 ? 3e38f : -3e38f;
+    x.data<float>()[6 * 40 + j] = rest;
+  }
+  return x;
+}
+
+// Sums of gradients of a broadcast operand overflow a float on the way.
+TEST(ExtremeValues, SummedGradients) {
+  const Tensor dout = Cancelling(9, 1e37f), bias = Drawn({40}, 1, 1), x = Drawn({9, 40}, 1, 2);
+  for (const char* type : {"elementwise_add_grad", "elementwise_sub_grad"})
+    ExpectRight(type, {{"Y", bias}, {"Out@GRAD", dout}}, {}, {"Y@GRAD"}, 1e-6);
+  const Tensor large = Tensor::Full<float>({9, 40}, 1e3f);
+  ExpectRight("elementwise_mul_grad",
+              {{"X", large}, {"Y", bias}, {"Out@GRAD", Cancelling(9, 1e30f)}}, {}, {"Y@GRAD"},
+              1e-6);
+  // The sum of products is next to 0, or infinite in a float, before Y divides it.
+  for (const float size : {1e-25f, 1e25f}) {
+    ExpectRight("elementwise_div_grad",
+                {{"X", x},
+                 {"Y", Tensor::Full<float>({40}, size)},
+                 {"Out", Tensor::Full<float>({9, 40}, size)},
+                 {"Out@GRAD", DrawnAround({9, 40}, size, 0.1, 3)}},
+                {}, {"Y@GRAD"}, 1e-6);
+  }
+  ExpectRight("fc_grad",
+              {{"Input", Drawn({9, 3}, 1e-9, 4)}, {"W", Drawn({3, 40}, 1, 5)}, {"Out@GRAD", dout}},
+              {}, {"Bias@GRAD"}, 1e-6);
+}
+
+// The same for embeddings, whose rows are added one by one.
+TEST(ExtremeValues, GradientsOfRows) {
+  const Tensor ids = Tensor::Of<int64_t>({9}, {2, 2, 2, 2, 2, 2, 2, 0, 4});
+  ExpectRight("lookup_table_v2_grad",
+              {{"W", Drawn({5, 40}, 1, 1)}, {"Ids", ids}, {"Out@GRAD", Cancelling(9, 1e37f)}}, {},
+              {"W@GRAD"}, 1e-6);
+}
+
+// A row's sum overflows a float, and differences with it do.
+TEST(ExtremeValues, GradientsOfSoftmax) {
+  const Tensor y = Tensor::Full<float>({2, 40}, 1.f / 40);
+  Tensor dy = Tensor::Full<float>({2, 40}, 3e38f);
+  for (int64_t i = 0; i < 80; i += 2) dy.data<float>()[i] = i < 40 ? -3e38f : 1e38f;
+  ExpectRight("softmax_grad", {{"Out", y}, {"Out@GRAD", dy}}, {}, {"X@GRAD"}, 1e-5);
+  Tensor some = Tensor::Full<float>({2, 40}, 3e38f);
+  for (int64_t i = 0; i < 80; ++i) some.data<float>()[i] = i % 40 < 20 ? 3e38f : -2.9e38f;
+  ExpectRight("log_softmax_grad",
+              {{"Out", Tensor::Full<float>({2, 40}, std::log(1.f / 40))}, {"Out@GRAD", some}}, {},
+              {"X@GRAD"}, 1e-5);
 }
 
 // Fast kernels of float32 do not take elements of 16 bits for floats.
