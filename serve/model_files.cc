@@ -31,7 +31,7 @@ bool IsModelFile(const fs::path& path) {
   return path.extension() == ".onnx" || path.extension() == ".pdmodel";
 }
 
-// Whether the folder is that of a model. Snapshots of a run and the like are left out.
+// Whether the folder belongs to a model. Snapshots of a run and the like are left out.
 bool HoldsModel(const fs::path& folder) {
   std::error_code error;
   const std::vector<fs::path> entries = EntriesOf(folder, &error);

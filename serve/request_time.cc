@@ -12,7 +12,7 @@ namespace {
 
 constexpr char kTimeout[] = "request-timeout-ms";
 
-// The milliseconds of the header; 0 if it is no number that is allowed.
+// The milliseconds of the header; 0 if its text is not a number that is allowed.
 int64_t Milliseconds(const std::string& text) {
   int64_t ms = 0;
   const bool digits =

@@ -49,7 +49,7 @@ bool WritesState(const ProgramDesc& program) {
   });
 }
 
-// What a row gets depends on its place in the batch, and on how many runs there were before.
+// The numbers of a row depend on its place in the batch, and on how many runs there were before.
 bool DrawsForRows(const OpDesc& op, const OpSpec& spec) {
   if (!DrawsNumbers(op, DefaultOps())) return false;
   return !spec.FindAttr("dropout_prob") || spec.AttrOf<float>(op, "dropout_prob") != 0;
@@ -160,7 +160,7 @@ bool RowAnalysis::Joins(const std::vector<Tensor>& inputs, Clock::time_point dea
   return known.wait_until(deadline) == std::future_status::ready && known.get();
 }
 
-// A proof that ends by another exception than that of a shape (no memory) is not kept.
+// An exception that is not about a shape (no memory) leaves no answer.
 bool RowAnalysis::Prove(const ClassOfShapes& shape_class, const std::vector<Shape>& shapes,
                         std::promise<bool> answer) {
   try {

@@ -246,7 +246,7 @@ void ServedModel::RequireRows(const std::vector<Tensor>& inputs) const {
                     fmt::format("a request may have {} rows, got {}", options_.max_batch, rows));
 }
 
-// The number of rows, if they may be joined with those of other requests; else 0.
+// The number of rows, if they may be joined with rows of other requests; else 0.
 int64_t ServedModel::RowsToJoin(const std::vector<Tensor>& inputs,
                                 Clock::time_point deadline) const {
   if (inputs[0].shape().rank() == 0) return 0;
