@@ -61,27 +61,73 @@ HWY_INLINE void RowMoments(const float* x, int64_t n, float shift, double* first
     ShortRowSums(x + i, std::min(n - i, kShortRow), shift, first, second);
 }
 
+// Whether float32 holds 1 / a deviation, so that its products with ordinary numbers have their
+// digits.
+bool IsPlain(double inv) { return inv >= 1e-30 && inv <= 1e10; }
+
+// Writes the first n lanes of v to `to`, except that value(i) gives those that are not finite.
+template <class Value>
+HWY_NOINLINE void StoreExactly(V v, float* to, int64_t n, const Value& value) {
+  HWY_ALIGN float lanes[kMaxFloatLanes];
+  hn::Store(v, D(), lanes);
+  for (int64_t i = 0; i < n; ++i)
+    to[i] = std::isfinite(lanes[i]) ? lanes[i] : static_cast<float>(value(i));
+}
+
+// The mean and the variance of a row whose squares vanish in float32.
+HWY_NOINLINE void MomentsInDouble(const float* x, int64_t n, double* mean, double* variance) {
+  double sum = 0, square = 0;
+  for (int64_t i = 0; i < n; ++i) sum += static_cast<double>(x[i]);
+  *mean = sum / static_cast<double>(n);
+  for (int64_t i = 0; i < n; ++i) {
+    const double d = static_cast<double>(x[i]) - *mean;
+    square += d * d;
+  }
+  *variance = square / static_cast<double>(n);
+}
+
 // One row of layer_norm.
 void NormRow(const float* x, int64_t n, const float* scale, const float* bias, float epsilon,
              float* y, float* mean, float* variance) {
   double sum = 0, none = 0, square = 0;
   RowMoments(x, n, x[0], &sum, &none);
-  const float m = static_cast<float>(static_cast<double>(x[0]) + sum / static_cast<double>(n));
+  float m = static_cast<float>(static_cast<double>(x[0]) + sum / static_cast<double>(n));
   sum = 0;
   RowMoments(x, n, m, &sum, &square);
-  const double rest = sum / static_cast<double>(n);  // the rounding error of m
-  const double v = std::max(square / static_cast<double>(n) - rest * rest, 0.0);
+  double rest = sum / static_cast<double>(n);  // the rounding error of m
+  double v = std::max(square / static_cast<double>(n) - rest * rest, 0.0);
+  constexpr double kLeast = 1e-30;
+  if (v + static_cast<double>(epsilon) < kLeast) {
+    double exact = 0;
+    MomentsInDouble(x, n, &exact, &v);
+    m = static_cast<float>(exact);
+    rest = exact - static_cast<double>(m);
+  }
   const double inv = 1 / std::sqrt(v + static_cast<double>(epsilon));
   *mean = m;
   *variance = static_cast<float>(v);
   // xh = (x - m - rest) inv
+  const auto value = [&](int64_t i) {
+    const double xh = (static_cast<double>(x[i]) - static_cast<double>(m) - rest) * inv;
+    return xh * (scale ? static_cast<double>(scale[i]) : 1) +
+           (bias ? static_cast<double>(bias[i]) : 0);
+  };
+  if (!IsPlain(inv)) {
+    for (int64_t i = 0; i < n; ++i) y[i] = static_cast<float>(value(i));
+    return;
+  }
   const V vm = hn::Set(D(), m), vi = hn::Set(D(), static_cast<float>(inv));
   const V vr = hn::Set(D(), static_cast<float>(-rest * inv)), one = hn::Set(D(), 1.0f);
   for (int64_t i = 0; i < n; i += FloatLanes()) {
     const V xh = hn::MulAdd(hn::Sub(LoadFirst(x + i, n - i), vm), vi, vr);
     const V s = scale ? LoadFirst(scale + i, n - i) : one;
     const V b = bias ? LoadFirst(bias + i, n - i) : hn::Zero(D());
-    StoreFirst(hn::MulAdd(xh, s, b), y + i, n - i);
+    const V out = hn::MulAdd(xh, s, b);
+    if (HWY_LIKELY(AllFinite(out)))
+      StoreFirst(out, y + i, n - i);
+    else
+      StoreExactly(out, y + i, std::min(n - i, FloatLanes()),
+                   [&](int64_t k) { return value(i + k); });
   }
 }
 
@@ -110,20 +156,55 @@ void EndGrad(float* dx, int64_t n, const float* add, float* copy, const uint8_t*
   for (; i < n; ++i) copy[i] = mask[i] ? dx[i] * factor : 0.0f;
 }
 
-// The inputs of layer_norm's gradient; dscale and dbias are added to, and are both null or
-// both given.
+// The inputs of layer_norm's gradient. dscale and dbias are added to, and are both null or both
+// given; then so are their parts in double, which get what would overflow a float.
 struct RowGrads {
   const float *x, *dy, *scale;
   int64_t n;
   float *dx, *dscale, *dbias;
+  double *wide_dscale, *wide_dbias;
+
+  double Xh(int64_t e, double mean, double inv) const {
+    return (static_cast<double>(x[e]) - mean) * inv;
+  }
+  double Scaled(int64_t e, int64_t c) const {
+    return static_cast<double>(dy[e]) * (scale ? static_cast<double>(scale[c]) : 1);
+  }
 };
 
-HWY_INLINE V MeanOfLanes(V v, int64_t n) {
+// Adds to the sums in double what `rows` rows have in the columns [c, c + k).
+HWY_NOINLINE void AddWide(const RowGrads& g, int64_t at, int64_t rows, const double* mean,
+                          const double* inv, int64_t c, int64_t k) {
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t i = c; i < c + k; ++i) {
+      const int64_t e = at + r * g.n + i;
+      g.wide_dscale[i] += static_cast<double>(g.dy[e]) * g.Xh(e, mean[r], inv[r]);
+      g.wide_dbias[i] += static_cast<double>(g.dy[e]);
+    }
+  }
+}
+
+// The gradient of one row's elements in double.
+HWY_NOINLINE void GradRowInDouble(const RowGrads& g, int64_t at, double mean, double inv) {
+  double sum = 0, along = 0;
+  for (int64_t c = 0; c < g.n; ++c) {
+    sum += g.Scaled(at + c, c);
+    along += g.Scaled(at + c, c) * g.Xh(at + c, mean, inv);
+  }
+  sum /= static_cast<double>(g.n);
+  along /= static_cast<double>(g.n);
+  for (int64_t c = 0; c < g.n; ++c) {
+    const double rest = g.Scaled(at + c, c) - sum - g.Xh(at + c, mean, inv) * along;
+    g.dx[at + c] = static_cast<float>(inv * rest);
+  }
+}
+
+HWY_INLINE float MeanOfLanes(V v, int64_t n) {
   HWY_ALIGN float lanes[kMaxFloatLanes];
   hn::Store(v, D(), lanes);
   double sum = 0;
   for (int64_t l = 0; l < FloatLanes(); ++l) sum += static_cast<double>(lanes[l]);
-  return hn::Set(D(), static_cast<float>(sum / static_cast<double>(n)));
+  return static_cast<float>(sum / static_cast<double>(n));
 }
 
 // Computes R rows of layer_norm's gradient, from element `at` on.
@@ -150,16 +231,29 @@ HWY_INLINE void NormGradRows(const RowGrads& g, int64_t at, const double* mean, 
       dbias = hn::Add(dbias, d);
     }
     if (!g.dscale) return;
-    StoreFirst(hn::Add(dscale, LoadFirst(g.dscale + c, k)), g.dscale + c, k);
-    StoreFirst(hn::Add(dbias, LoadFirst(g.dbias + c, k)), g.dbias + c, k);
+    dscale = hn::Add(dscale, LoadFirst(g.dscale + c, k));
+    dbias = hn::Add(dbias, LoadFirst(g.dbias + c, k));
+    if (HWY_UNLIKELY(!AllFinite(dscale) || !AllFinite(dbias)))
+      return AddWide(g, at, R, mean, inv, c, k);
+    StoreFirst(dscale, g.dscale + c, k);
+    StoreFirst(dbias, g.dbias + c, k);
   };
   int64_t c = 0;
   for (; c + lanes <= n; c += lanes) first(c, lanes);
   if (c < n) first(c, n - c);
   if (!g.dx) return;
+  float means[R], alongs[R];
+  bool plain = true;
   for (int r = 0; r < R; ++r) {
-    sum[r] = MeanOfLanes(sum[r], n);
-    along[r] = MeanOfLanes(along[r], n);
+    means[r] = MeanOfLanes(sum[r], n);
+    alongs[r] = MeanOfLanes(along[r], n);
+    sum[r] = hn::Set(D(), means[r]);
+    along[r] = hn::Set(D(), alongs[r]);
+    plain &= IsPlain(inv[r]) && std::isfinite(means[r]) && std::isfinite(alongs[r]);
+  }
+  if (HWY_UNLIKELY(!plain)) {
+    for (int r = 0; r < R; ++r) GradRowInDouble(g, at + r * n, mean[r], inv[r]);
+    return;
   }
   const auto second = [&](int64_t c, int64_t k) HWY_ATTR {
     const V scale = g.scale ? LoadFirst(g.scale + c, k) : one;
@@ -167,19 +261,37 @@ HWY_INLINE void NormGradRows(const RowGrads& g, int64_t at, const double* mean, 
       const int64_t e = at + r * n + c;
       const V xh = hn::Mul(hn::Sub(LoadFirst(g.x + e, k), m[r]), v[r]);
       const V s = hn::Sub(hn::Mul(LoadFirst(g.dy + e, k), scale), sum[r]);
-      StoreFirst(hn::Mul(v[r], hn::NegMulAdd(xh, along[r], s)), g.dx + e, k);
+      const V dx = hn::Mul(v[r], hn::NegMulAdd(xh, along[r], s));
+      if (HWY_LIKELY(AllFinite(dx))) {
+        StoreFirst(dx, g.dx + e, k);
+        continue;
+      }
+      StoreExactly(dx, g.dx + e, k, [&](int64_t i) {
+        const double rest = g.Scaled(e + i, c + i) - static_cast<double>(means[r]) -
+                            g.Xh(e + i, mean[r], inv[r]) * static_cast<double>(alongs[r]);
+        return inv[r] * rest;
+      });
     }
   };
   for (c = 0; c + lanes <= n; c += lanes) second(c, lanes);
   if (c < n) second(c, n - c);
 }
 
-// Processes several rows at a time, so that the sums for scale and bias are rarely loaded
-// and stored.
+// Processes several rows at a time, so that the sums for scale and bias are rarely loaded and
+// stored. The sums of bias follow those of scale.
 void NormGradPart(const float* x, const float* dy, int64_t rows, int64_t n, const float* scale,
-                  const double* mean, const double* inv, float* dx, float* dscale, float* dbias) {
+                  const double* mean, const double* inv, float* dx, float* dscale,
+                  double* wide_dscale) {
   constexpr int kRows = 4;
-  const RowGrads g{x, dy, scale, n, dx, dscale, dbias};
+  const RowGrads g{x,
+                   dy,
+                   scale,
+                   n,
+                   dx,
+                   dscale,
+                   dscale ? dscale + n : nullptr,
+                   wide_dscale,
+                   wide_dscale ? wide_dscale + n : nullptr};
   int64_t r = 0;
   for (; r + kRows <= rows; r += kRows) NormGradRows<kRows>(g, r * n, mean + r, inv + r);
   for (; r < rows; ++r) NormGradRows<1>(g, r * n, mean + r, inv + r);
@@ -239,7 +351,8 @@ void RowSumNorm(int64_t rows, int64_t columns, const RowTerms& terms, float* sum
 }
 
 int64_t RowScratch(int64_t rows, int64_t columns) {
-  return NormChunks(rows, columns) * 2 * columns;
+  // The sums of each chunk, as floats and as doubles.
+  return NormChunks(rows, columns) * 2 * columns * 3;
 }
 
 void RowNormGrad(int64_t rows, int64_t columns, const float* x, const float* scale, const float* dy,
@@ -249,15 +362,18 @@ void RowNormGrad(int64_t rows, int64_t columns, const float* x, const float* sca
   const auto finish = HWY_DYNAMIC_DISPATCH(EndGrad);
   const bool ends = dx && (end.add || end.copy);
   const int64_t chunks = NormChunks(rows, columns), piece = ends ? RowsOfPiece(columns) : rows;
+  double* wide = dscale ? reinterpret_cast<double*>(scratch + 2 * chunks * columns) : nullptr;
   ParallelFor(chunks, 1, [&](int64_t from, int64_t to) {
     for (int64_t k = from; k < to; ++k) {
       float* own = dscale ? scratch + 2 * k * columns : nullptr;
+      double* own_wide = wide ? wide + 2 * k * columns : nullptr;
       if (own) std::fill(own, own + 2 * columns, 0.0f);
+      if (own) std::fill(own_wide, own_wide + 2 * columns, 0.0);
       const int64_t last = rows * (k + 1) / chunks;
       for (int64_t first = rows * k / chunks; first < last; first += piece) {
         const int64_t at = first * columns, count = std::min(piece, last - first);
         grad(x + at, dy + at, count, columns, scale, mean + first, inv + first,
-             dx ? dx + at : nullptr, own, own ? own + columns : nullptr);
+             dx ? dx + at : nullptr, own, own_wide);
         if (!ends) continue;
         finish(dx + at, count * columns, end.add ? end.add + at : nullptr,
                end.copy ? end.copy + at : nullptr, end.mask ? end.mask + at : nullptr, end.factor);
@@ -271,7 +387,8 @@ void RowNormGrad(int64_t rows, int64_t columns, const float* x, const float* sca
     double sums[2][kBlock] = {};
     for (int64_t k = 0; k < 2 * chunks; ++k) {
       for (int64_t i = 0; i < n; ++i)
-        sums[k % 2][i] += static_cast<double>(scratch[k * columns + from + i]);
+        sums[k % 2][i] +=
+            static_cast<double>(scratch[k * columns + from + i]) + wide[k * columns + from + i];
     }
     for (int64_t i = 0; i < n; ++i) {
       dscale[from + i] = static_cast<float>(sums[0][i]);
