@@ -20,13 +20,50 @@ Value PerChannel(OpContext& op, const Value& vector, int rank, bool channels_las
   return op.Reshape(vector, dims);
 }
 
+// The product of the known dims other than the channels'.
+int64_t KnownElementsOfChannel(const Shape& shape, bool channels_last) {
+  const int channels = channels_last ? shape.rank() - 1 : 1;
+  int64_t product = 1;
+  for (int i = 0; i < shape.rank(); ++i)
+    if (i != channels && shape[i] > 1) product *= shape[i];
+  return product;
+}
+
+// Y from the statistics of the batch, and new running statistics. A training program keeps these in
+// the variables that it reads.
+void ExportNormByBatch(OpContext& op) {
+  op.Require(op.op().Output("MeanOut") != op.op().Input("Mean") &&
+                 op.op().Output("VarianceOut") != op.op().Input("Variance"),
+             std::string("it updates its statistics, as in training. ") + kInferenceOnly);
+  const int rank = op.Rank("X");
+  const bool last = ChannelsLast(op.Attr<std::string>("data_layout")) && rank > 2;
+  op.Require(
+      KnownElementsOfChannel(op.InShape("X"), last) > 1,
+      "it returns a batch as it is that has one element for each channel, and ONNX does not; "
+      "coracle set-shape gives a larger size");
+  op.RequireOpset(14, "BatchNormalization with the statistics of the batch");
+  const Values results =
+      op.Nodes("BatchNormalization",
+               {ToChannelsFirst(op, op.In("X"), rank, last), Like(op, "Scale", "X"),
+                Like(op, "Bias", "X"), op.In("Mean"), op.In("Variance")},
+               3,
+               {{"epsilon", op.Attr<float>("epsilon")},
+                {"momentum", op.Attr<float>("momentum")},
+                {"training_mode", 1}});
+  op.exporter().graph().SetType(results[1], op.InType("Mean"));
+  op.exporter().graph().SetType(results[2], op.InType("Variance"));
+  op.Out("MeanOut", results[1]);
+  op.Out("VarianceOut", results[2]);
+  op.Out("Y", FromChannelsFirst(op, results[0], rank, last));
+}
+
 // Y from fixed statistics; the statistics that the op would write are the ones that it reads.
 void ExportBatchNorm(OpContext& op) {
+  const bool trained = op.Attr<bool>("trainable_statistics");
+  if (!op.Attr<bool>("use_global_stats") && (!op.Attr<bool>("is_test") || trained))
+    return ExportNormByBatch(op);
   op.Ignore("MomentumTensor");  // for running statistics, which inference does not update
   op.Ignore("Share");
-  const bool trained = op.Attr<bool>("trainable_statistics");
-  op.Require(op.Attr<bool>("use_global_stats") || (op.Attr<bool>("is_test") && !trained),
-             std::string("it uses the statistics of the batch, as in training. ") + kInferenceOnly);
   const int rank = op.Rank("X");
   const bool last = ChannelsLast(op.Attr<std::string>("data_layout")) && rank > 2;
   const Value x = ToChannelsFirst(op, op.In("X"), rank, last);
