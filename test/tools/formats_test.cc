@@ -146,6 +146,31 @@ TEST_F(Formats, EndingsAreKept) {
   Expect("coracle build net.pbtxt --out=m.pb --startup_out=m.pb", 2, {"must be two files"});
 }
 
+// A startup program sets its parameters itself, so the written one needs no file of them.
+TEST_F(Formats, StartupProgramsForPaddle3) {
+  WriteFileAtomic(Path("fc.pbtxt"), R"(
+      data { name: "x" shape: [-1, 2] }
+      layer { fc { input: "x" size: 3 output: "y" } })");
+  Expect("coracle build fc.pbtxt --out=fc.pb --startup_out=startup.pb", 0, {});
+  const Result startup = Shell("cd " + dir_ + " && coracle convert startup.pb s.json --to=pir");
+  EXPECT_EQ(startup.code, 0) << startup.text;
+  EXPECT_EQ(startup.text, "");
+  EXPECT_FALSE(FileExists(Path("s.pdiparams")));
+  Expect("coracle convert fc.pb fc.json --to=pir", 0, {"fc.json' is written without parameters"});
+}
+
+// The operator set is 17, or what the program needs; a set that is demanded stays.
+TEST_F(Formats, OpsetOfAnOnnxModel) {
+  WriteFileAtomic(Path("bits.pbtxt"), R"(
+      data { name: "n" shape: [4] dtype: INT64 }
+      layer { op { bitwise_not { X: ["n"] Out: ["m"] } } })");
+  Expect("coracle convert bits.pbtxt bits.onnx", 0,
+         {"bits.onnx: opset 18, because of an operation on bits in block 0 op 0 (bitwise_not"});
+  Expect("coracle convert bits.pbtxt demanded.onnx --opset=17", 1,
+         {"needs opset 18 or later, got 17; leave out --opset"});
+  EXPECT_FALSE(FileExists(Path("demanded.onnx")));
+}
+
 // The fields of Coracle go, the rest stays.
 TEST_F(Formats, ConvertForPaddle) {
   Expect(

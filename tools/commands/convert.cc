@@ -86,6 +86,15 @@ void WriteOnnx(const ConvertFlags& flags, const std::string& in, const std::stri
   ExportOnnx(out, model.program, model.values, options);
 }
 
+// Whether ops set all persistable variables and read none, as in a startup program.
+bool SetsItsParameters(const ProgramDesc& program) {
+  const std::vector<std::string> names = PersistableNames(program);
+  return std::all_of(names.begin(), names.end(), [&](const std::string& name) {
+    const VarUses uses = program.Root().Uses(name);
+    return !uses.writers.empty() && uses.readers.empty();
+  });
+}
+
 // Writes the program as one of Paddle 3, and its parameters, from --params or next to the program,
 // to the .pdiparams file of the same name.
 void WritePir(const ConvertFlags& flags, const std::string& in, const std::string& given) {
@@ -98,7 +107,7 @@ void WritePir(const ConvertFlags& flags, const std::string& in, const std::strin
   const std::string params = out.substr(0, out.size() - 5) + ".pdiparams";
   RefuseOwnFiles(model.read, {out, params});
   if (given.ends_with('/')) MakeDirectories(given.substr(0, given.size() - 1));
-  if (model.has_values) {
+  if (model.has_values || SetsItsParameters(model.program)) {
     ExportPir(out, model.program, model.values);
   } else {
     const std::string text = ProgramToPir(model.program);
