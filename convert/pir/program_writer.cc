@@ -38,6 +38,18 @@ bool IsOfKind(const OpRegistry& ops, const OpDesc& op, OpKind kind) {
   return spec && spec->kind == kind;
 }
 
+// The op's first output that is not the shape of its input (XShape).
+std::string MadeBy(const BlockDesc& root, const OpDesc& op) {
+  std::string made;
+  op.AnyOutput([&](const std::string& out) {
+    const VarDesc* var = root.FindVar(out);
+    const bool shape = var && var->shape().rank() > 0 && var->shape()[0] == 0;
+    if (!shape) made = out;
+    return !made.empty();
+  });
+  return made;
+}
+
 // Whether the op makes what ProgramBuilder::FitDType or FitRank makes of a variable.
 bool Fits(const OpDesc& op, const VarDesc& from, const VarDesc& to) {
   if (op.type() == "cast") return IsInteger(from.dtype()) && IsInteger(to.dtype());
@@ -87,13 +99,7 @@ std::string ProgramWriter::AfterRaw(size_t op, const std::string& name, size_t* 
   while (now.find(kRaw) != now.npos && op + *ops + 1 < root_.NumOps()) {
     const OpDesc& next = root_.op(op + *ops + 1);
     if (!next.Reads(now) || root_.Uses(now).readers.size() != 1) break;
-    std::string made;
-    next.AnyOutput([&](const std::string& out) {
-      const VarDesc* var = root_.FindVar(out);
-      const bool shape = var && var->shape().rank() > 0 && var->shape()[0] == 0;  // XShape
-      if (!shape) made = out;
-      return !made.empty();
-    });
+    const std::string made = MadeBy(root_, next);
     const VarDesc *from = root_.FindVar(now), *to = root_.FindVar(made);
     if (!from || !to || !Fits(next, *from, *to) ||
         !now.starts_with(made.substr(0, made.find(kRaw))))

@@ -41,9 +41,9 @@ class Norm : public OpProgram {
 
 std::vector<Tensor> Results(const ProgramDesc& program, const Scope& parameters, const Tensor& x) {
   Scope scope = parameters.Clone();
+  PreparedProgram net = Executor().PrepareOwning(program, scope);
   std::vector<Tensor> results;
-  for (const Tensor& result : Executor().PrepareOwning(program, scope).Run(scope, {x}))
-    results.push_back(result.Clone());
+  for (const Tensor& result : net.Run(scope, {x})) results.push_back(result.Clone());
   return results;
 }
 

@@ -17,8 +17,7 @@ using proto::onnx::TensorProto;
 
 class Net : public OpProgram {
  public:
-  // y: x, of the shape [4, 6] and of float32, with an integer and a scale for each block of 3
-  // columns.
+  // y: x [4, 6] as integers of this type, with a scale for each block of 3 columns.
   void AppendBlocks(const std::string& x, const std::string& y, DType dtype) {
     scope.Set(Parameter("s_" + y, {4, 2}), Tensor::Full({4, 2}, 0.25f));
     const AttrList attrs = {{"axis", int32_t{1}}, {"block_size", int64_t{3}}};
@@ -36,7 +35,7 @@ class Net : public OpProgram {
     Scope read;
     const InferenceModel again = ImportOnnx(path, read);
     EXPECT_LE(RelativeDifference(Result(program, scope), Result(again.program, read)), 1e-5);
-    if (WhyNoOrt().empty()) {
+    if (WhyNoOrt().empty() && opset <= 21) {  // ONNX Runtime 1.20 ends there
       EXPECT_EQ(CompareWithOrt(directory.File("peer"), program, scope, feeds, 1e-5, opset), "");
     }
     ModelProto model;
