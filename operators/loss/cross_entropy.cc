@@ -87,17 +87,18 @@ KernelOf<T> CrossEntropy(const PrepareContext& ctx) {
     const T* x = ws.Data<const T>(p.x);
     T* out = ws.Data<T>(y);
     for (int64_t row = 0; row < p.rows; ++row, x += p.classes) {
-      T loss = 0;
+      double loss = 0;
       if (p.soft) {
         const T* t = ws.Data<const T>(p.label) + row * p.classes;
         for (int64_t j = 0; j < p.classes; ++j) {
-          if (t[j] != T(0)) loss -= t[j] * BoundedLog(x[j]);
+          if (t[j] != T(0))
+            loss -= static_cast<double>(t[j]) * static_cast<double>(BoundedLog(x[j]));
         }
       } else {
         const int64_t k = p.ClassOf(IndexReader(ws, p.label), row);
-        if (k >= 0) loss = -BoundedLog(x[k]);
+        if (k >= 0) loss = -static_cast<double>(BoundedLog(x[k]));
       }
-      out[row] = loss;
+      out[row] = static_cast<T>(loss);
     }
   };
 }
@@ -132,8 +133,11 @@ KernelOf<T> CrossEntropyGrad(const PrepareContext& ctx) {
     for (int64_t row = 0; row < p.rows; ++row, x += p.classes, out += p.classes) {
       if (p.soft) {
         const T* t = ws.Data<const T>(p.label) + row * p.classes;
-        for (int64_t j = 0; j < p.classes; ++j)
-          out[j] = t[j] == T(0) ? T(0) : -g[row] * t[j] / x[j];
+        const double d = -static_cast<double>(g[row]);
+        for (int64_t j = 0; j < p.classes; ++j) {
+          const double slope = d * static_cast<double>(t[j]) / static_cast<double>(x[j]);
+          out[j] = t[j] == T(0) ? T(0) : static_cast<T>(slope);
+        }
       } else {
         const int64_t k = p.ClassOf(IndexReader(ws, p.label), row);
         std::fill(out, out + p.classes, T(0));

@@ -84,10 +84,10 @@ KernelOf<T> Forward(const PrepareContext& ctx) {
     std::fill_n(o, out.numel, T(0));
     double sum = 0, weights = 0;
     labels.ForEach<T>(ws, [&](int64_t i, int64_t place, T w) {
-      const T loss = -w * in[place];
-      sum += static_cast<double>(loss);
+      const double loss = -static_cast<double>(w) * static_cast<double>(in[place]);
+      sum += loss;
       weights += static_cast<double>(w);
-      if (!labels.reduce) o[i] = loss;
+      if (!labels.reduce) o[i] = static_cast<T>(loss);
     });
     if (labels.reduce) o[0] = static_cast<T>(sum / Labels::Divisor(weights, labels.mean));
     if (total) ws.Data<T>(total)[0] = labels.reduce ? static_cast<T>(weights) : T(0);
@@ -106,9 +106,10 @@ KernelOf<T> Backward(const PrepareContext& ctx) {
     double weights = 0;
     if (labels.mean)
       labels.ForEach<T>(ws, [&](int64_t, int64_t, T w) { weights += static_cast<double>(w); });
-    const T share = static_cast<T>(1 / Labels::Divisor(weights, labels.mean));
+    const double divisor = Labels::Divisor(weights, labels.mean);
     labels.ForEach<T>(ws, [&](int64_t i, int64_t place, T w) {
-      o[place] = -w * g[labels.reduce ? 0 : i] * share;
+      const auto arrives = static_cast<double>(g[labels.reduce ? 0 : i]);
+      o[place] = static_cast<T>(-static_cast<double>(w) * arrives / divisor);
     });
   };
 }

@@ -310,19 +310,24 @@ void InferPair(InferContext& ctx, const RowData& row) {
   if (row.kept.name) ctx.SetOutput(row.kept.name, first);
 }
 
+// The formulas run in double, so that only results leave the range of T.
 template <class T>
 struct Loop {
   std::array<const T*, 3> in;
   T *out, *kept;
-  P<T> p;
+  P<double> p;
 
   template <class F>
   static void Run(const Loop& loop, int64_t begin, int64_t end) {
-    const auto [a, b, c] = loop.in;
-    T kept = 0;
+    const auto wide = [&](int k, int64_t i) {
+      return static_cast<double>(loop.in[static_cast<size_t>(k)][i]);
+    };
+    double kept = 0;
     for (int64_t i = begin; i < end; ++i) {
-      loop.out[i] = F::template Value<T>(a[i], b[i], c[i], loop.p, &kept);
-      if (loop.kept) loop.kept[i] = kept;
+      const double value =
+          F::template Value<double>(wide(0, i), wide(1, i), wide(2, i), loop.p, &kept);
+      loop.out[i] = static_cast<T>(value);
+      if (loop.kept) loop.kept[i] = static_cast<T>(kept);
     }
   }
 };
@@ -334,9 +339,9 @@ Kernel PairKernel(const PrepareContext& ctx, const RowData& row,
   const TensorArg c = row.third.name ? ctx.Input(row.third.name) : a;
   const TensorArg out = ctx.Output(row.out.name);
   const TensorArg kept = row.kept.name ? ctx.Output(row.kept.name) : TensorArg();
-  P<T> p = {};
+  P<double> p = {};
   for (size_t i = 0; i < row.attrs.size(); ++i)
-    p[i] = static_cast<T>(ctx.Attr<float>(row.attrs[i].name));
+    p[i] = static_cast<double>(ctx.Attr<float>(row.attrs[i].name));
   return [=](Workspace& ws) {
     const Loop<T> loop = {{ws.Data<const T>(a), ws.Data<const T>(b), ws.Data<const T>(c)},
                           ws.Data<T>(out),

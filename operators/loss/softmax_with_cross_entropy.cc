@@ -81,16 +81,18 @@ LineStats<T> RunSoftmax(const T* x, T* y, const AxisView& view, KernelMode mode)
   return y ? SoftmaxLine(x, y, view.n, view.inner) : ExpSumLine(x, view.n, view.inner);
 }
 
-// -sum(t log(softmax)) = sum(t) log(sum) - sum(t (x - max)): the part that reads the logits.
-template <class T>
+// -sum(t log(softmax)) = sum(t) log(sum) - sum(t (x - max)): the part that reads the logits. Sums
+// over targets are in double: products and partial sums may leave the range of a float.
 struct SoftTarget {
-  T total = 0, dot = 0;
+  double total = 0, dot = 0;
+  template <class T>
   SoftTarget(const T* x, const T* t, int64_t n, int64_t stride) {
     T max = -std::numeric_limits<T>::infinity();
     for (int64_t i = 0; i < n * stride; i += stride) max = std::max(max, x[i]);
     for (int64_t i = 0; i < n * stride; i += stride) {
-      total += t[i];
-      if (t[i] != T(0)) dot += t[i] * (x[i] - max);
+      const double target = static_cast<double>(t[i]);
+      total += target;
+      if (target != 0) dot += target * (static_cast<double>(x[i]) - static_cast<double>(max));
     }
   }
 };
@@ -99,11 +101,11 @@ struct SoftTarget {
 template <class T>
 T ProbabilityLoss(const T* p, const T* t, int64_t k, int64_t n, int64_t stride) {
   if (!t) return k < 0 ? T(0) : -std::log(p[k * stride]);
-  T loss = 0;
+  double loss = 0;
   for (int64_t i = 0; i < n * stride; i += stride) {
-    if (t[i] != T(0)) loss -= t[i] * std::log(p[i]);
+    if (t[i] != T(0)) loss -= static_cast<double>(t[i]) * std::log(static_cast<double>(p[i]));
   }
-  return loss;
+  return static_cast<T>(loss);
 }
 
 template <class T>
@@ -116,8 +118,9 @@ T LineLoss(const Setup& s, const T* x, const T* t, int64_t k, T* y, KernelMode m
   }
   // Softmax may share the memory of Logits, so the loss reads the logits first.
   if (t) {
-    const SoftTarget<T> target(x, t, n, stride);
-    return target.total * std::log(RunSoftmax(x, y, s.view, mode).sum) - target.dot;
+    const SoftTarget target(x, t, n, stride);
+    const auto sum = static_cast<double>(RunSoftmax(x, y, s.view, mode).sum);
+    return static_cast<T>(target.total * std::log(sum) - target.dot);
   }
   const T picked = k < 0 ? T(0) : x[k * stride];
   const LineStats<T> stats = RunSoftmax(x, y, s.view, mode);
@@ -147,11 +150,12 @@ KernelOf<T> Forward(const PrepareContext& ctx) {
 // Hard: dLogits = dLoss (Softmax - 1 at the label). Soft: dLoss (Softmax sum(t) - t).
 template <class T>
 void LogitsGradLine(const T* y, const T* t, int64_t k, T g, T* dx, int64_t n, int64_t stride) {
-  T total = 1;
   if (t) {
-    total = 0;
-    for (int64_t i = 0; i < n * stride; i += stride) total += t[i];
-    for (int64_t i = 0; i < n * stride; i += stride) dx[i] = g * (y[i] * total - t[i]);
+    const auto wide = [](T value) { return static_cast<double>(value); };
+    double total = 0;
+    for (int64_t i = 0; i < n * stride; i += stride) total += wide(t[i]);
+    for (int64_t i = 0; i < n * stride; i += stride)
+      dx[i] = static_cast<T>(wide(g) * (wide(y[i]) * total - wide(t[i])));
     return;
   }
   for (int64_t i = 0; i < n * stride; i += stride) dx[i] = k < 0 ? T(0) : g * y[i];
@@ -176,7 +180,8 @@ void ProbabilityGradLine(const T* y, const T* t, int64_t k, T g, T* dx, int64_t 
   for (int64_t i = 0; i < n; ++i) {
     const int64_t at = i * stride;
     const T target = t ? t[at] : i == k ? T(1) : T(0);
-    dx[at] = target == T(0) ? T(0) : -g * target / y[at];
+    const double slope = -static_cast<double>(g) * static_cast<double>(target);
+    dx[at] = target == T(0) ? T(0) : static_cast<T>(slope / static_cast<double>(y[at]));
   }
 }
 

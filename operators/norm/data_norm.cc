@@ -72,14 +72,16 @@ KernelOf<T> DataNorm(const PrepareContext& ctx) {
     T *mean = ws.Data<T>(means), *scale = ws.Data<T>(scales);
     for (int64_t j = 0; j < columns; ++j) {
       mean[j] = s[j] / n[j];
-      scale[j] = std::sqrt(n[j] / ss[j]);
+      scale[j] = static_cast<T>(std::sqrt(static_cast<double>(n[j]) / static_cast<double>(ss[j])));
     }
     for (int64_t i = 0; i < rows; ++i) {
       const T* in = ws.Data<const T>(x) + i * columns;
       T* out = ws.Data<T>(y) + i * columns;
       for (int64_t j = 0; j < columns; ++j) {
-        const T value = (in[j] - mean[j]) * scale[j];
-        out[j] = slots.Skips(in, j) ? T(0) : scaled ? value * w[j] + b[j] : value;
+        double value = static_cast<double>(in[j]) - static_cast<double>(mean[j]);
+        value *= static_cast<double>(scale[j]);
+        if (scaled) value = value * static_cast<double>(w[j]) + static_cast<double>(b[j]);
+        out[j] = slots.Skips(in, j) ? T(0) : static_cast<T>(value);
       }
     }
   };
@@ -123,8 +125,8 @@ KernelOf<T> DataNormGrad(const PrepareContext& ctx) {
         const int64_t at = i * columns + j;
         const bool skipped = slots.Skips(in + i * columns, j);
         const T m = mean[i * mean_step + j], s = scale[i * scale_step + j];
-        const T factor = scaled ? s * w[j] : s;
-        if (to) to[at] = skipped ? T(0) : g[at] * factor;
+        const double factor = static_cast<double>(s) * (scaled ? static_cast<double>(w[j]) : 1);
+        if (to) to[at] = skipped ? T(0) : static_cast<T>(static_cast<double>(g[at]) * factor);
         if (skipped) continue;
         const double off = static_cast<double>(in[at]) - static_cast<double>(m);
         const double d = static_cast<double>(g[at]);

@@ -42,17 +42,19 @@ struct Direction {
 };
 
 // Sums kLines lines at once, `apart` from each other, each from its start to its end: the additions
-// within a line depend on each other, those of different lines do not.
+// within a line depend on each other, those of different lines do not. Sums of floats are doubles:
+// they may leave the range of a float and come back.
 template <int64_t kLines, class T>
 void SumLines(const T* in, T* out, int64_t apart, const Direction& d) {
-  T sum[kLines] = {};
+  using Sum = std::conditional_t<std::is_same_v<T, float>, double, T>;
+  Sum sum[kLines] = {};
   in += d.start;
   out += d.start;
   for (int64_t k = 0; k < d.n; ++k, in += d.step, out += d.step) {
-    T next[kLines];
-    for (int64_t c = 0; c < kLines; ++c) next[c] = Plus(sum[c], in[c * apart]);
+    Sum next[kLines];
+    for (int64_t c = 0; c < kLines; ++c) next[c] = Plus(sum[c], static_cast<Sum>(in[c * apart]));
     for (int64_t c = 0; c < kLines; ++c) {
-      out[c * apart] = d.exclusive ? sum[c] : next[c];
+      out[c * apart] = static_cast<T>(d.exclusive ? sum[c] : next[c]);
       sum[c] = next[c];
     }
   }

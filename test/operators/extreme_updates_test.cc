@@ -33,6 +33,7 @@ struct Update {
   std::vector<State> state;
   std::vector<std::pair<const char*, float>> scalars;
   Formula formula;
+  bool infinities = true;  // whether a number may be infinite
 };
 
 // Numbers whose squares double holds, for parameters of doubles.
@@ -42,14 +43,15 @@ std::vector<double> Ends(DType dtype) {
 }
 
 // Every combination of the ends for Param, Grad and the pieces of state, one for each element.
-std::vector<Tensor> Combinations(DType dtype, const std::vector<State>& state) {
-  const std::vector<double> ends = Ends(dtype);
+std::vector<Tensor> Combinations(DType dtype, const Update& update) {
+  std::vector<double> ends = Ends(dtype);
+  if (!update.infinities) ends.pop_back();
   std::vector<std::vector<double>> choices;
   std::vector<double> both = ends;
   for (const double x : ends) both.push_back(-x);
   choices.push_back(both);
   choices.push_back(both);
-  for (const State& s : state) choices.push_back(s.is_signed ? both : ends);
+  for (const State& s : update.state) choices.push_back(s.is_signed ? both : ends);
   size_t count = 1;
   for (const auto& of_one : choices) count *= of_one.size();
   std::vector<Tensor> tensors;
@@ -100,7 +102,7 @@ template <class T>
 void ExpectFormula(const Update& update, KernelMode kernels) {
   SCOPED_TRACE(testing::Message() << update.type << (sizeof(T) == 4 ? ", float" : ", double")
                                   << (kernels == KernelMode::kAuto ? ", fast" : ""));
-  const std::vector<Tensor> tensors = Combinations(DTypeOf<T>(), update.state);
+  const std::vector<Tensor> tensors = Combinations(DTypeOf<T>(), update);
   const VarValues values = Run(update, tensors, kernels);
   const auto at = [&](const std::string& name, int64_t i) {
     return static_cast<double>(std::get<Tensor>(values.at(name)).data<T>()[i]);
@@ -122,7 +124,8 @@ void ExpectFormula(const Update& update, KernelMode kernels) {
     wrong += right ? 0 : 1;
     for (size_t k = 0; k < update.state.size(); ++k) {
       const double got = at(update.state[k].out, i);
-      const bool same = IsRight<T>(got, state[k], update.type == "ftrl" ? size : 0);
+      const bool cancels = std::string(update.state[k].in) == "LinearAccumulator";
+      const bool same = IsRight<T>(got, state[k], cancels ? size : 0);
       EXPECT_TRUE(same) << given(i) << ": " << update.state[k].out << " " << got << ", not "
                         << state[k];
       wrong += same ? 0 : 1;
@@ -159,7 +162,7 @@ TEST(ExtremeUpdates, Momentum) {
 }
 
 TEST(ExtremeUpdates, Adagrad) {
-  for (const float epsilon : {0x1p-20f, 0.f}) {
+  for (const float epsilon : {0x1p-10f, 0.f}) {
     ExpectFormulas({"adagrad",
                     {{"epsilon", epsilon}},
                     {{"Moment", "MomentOut", false}},
@@ -183,7 +186,7 @@ TEST(ExtremeUpdates, Adam) {
   struct Powers {
     float beta1, beta2, epsilon;
   };
-  for (const Powers power : {Powers{0.75f, 0.875f, 0x1p-27f}, Powers{0, 0x1p-100f, 0x1p-27f},
+  for (const Powers power : {Powers{0.75f, 0.875f, 0x1p-10f}, Powers{0, 0x1p-100f, 0x1p-10f},
                              Powers{0.75f, 0.875f, 0}}) {
     ExpectFormulas({"adam",
                     {{"beta1", 0.75f}, {"beta2", 0.875f}, {"epsilon", power.epsilon}},
@@ -202,7 +205,7 @@ TEST(ExtremeUpdates, Adam) {
 }
 
 TEST(ExtremeUpdates, Adamax) {
-  for (const float epsilon : {0x1p-27f, 0.f}) {
+  for (const float epsilon : {0x1p-10f, 0.f}) {
     for (const float power : {0.75f, 0x1p-100f}) {
       ExpectFormulas({"adamax",
                       {{"beta1", 0.75f}, {"beta2", 0.875f}, {"epsilon", epsilon}},
@@ -220,7 +223,7 @@ TEST(ExtremeUpdates, Adamax) {
 }
 
 TEST(ExtremeUpdates, Adadelta) {
-  for (const float epsilon : {0x1p-20f, 0.f}) {
+  for (const float epsilon : {0x1p-10f, 0.f}) {
     ExpectFormulas({"adadelta",
                     {{"rho", 0.75f}, {"epsilon", epsilon}},
                     {{"AvgSquaredGrad", "AvgSquaredGradOut", false},
@@ -238,7 +241,7 @@ TEST(ExtremeUpdates, Adadelta) {
 }
 
 TEST(ExtremeUpdates, Rmsprop) {
-  for (const float epsilon : {0x1p-30f, 0.f}) {
+  for (const float epsilon : {0x1p-10f, 0.f}) {
     ExpectFormulas({"rmsprop",
                     {{"decay", 0.75f}, {"epsilon", epsilon}, {"momentum", 0.5f}},
                     {{"MeanSquare", "MeanSquareOut", false}, {"Moment", "MomentOut"}},
@@ -267,7 +270,8 @@ TEST(ExtremeUpdates, Ftrl) {
          s[1] += g - (now - before) / kRate * p;
          if (std::abs(s[1]) <= l1) return Wide{0};
          return (std::copysign(l1, s[1]) - s[1]) / (now / kRate + 2 * l2);
-       }});
+       },
+       false});
 }
 
 TEST(ExtremeUpdates, Proximal) {
