@@ -5,6 +5,7 @@
 #include <coracle/test/fuzz/draw_op.h>
 #include <coracle/test/fuzz/op_case.h>
 #include <coracle/test/fuzz/random_program.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -255,8 +256,15 @@ FloatRange RangeOf(DType dtype) {
   }
 }
 
-std::optional<OpCase> DrawOpCase(const std::string& type, uint64_t seed) {
-  Choices choose(HashName(type) + seed * 0x9e3779b97f4a7c15);
+std::string ToOptions(const OpCaseId& id) {
+  const std::string shape = fmt::format("--types={} --seed={}", id.type, id.seed);
+  return id.filling == 0 ? shape : fmt::format("{} --filling={}", shape, id.filling);
+}
+
+std::optional<OpCase> DrawOpCase(const OpCaseId& id) {
+  const std::string& type = id.type;
+  const uint64_t first = HashName(type) + id.seed * 0x9e3779b97f4a7c15;
+  Choices choose(first);
   OpCase drawn;
   drawn.dtype = AnyOperands(choose);
   std::optional<RandomProgram> made = DrawProgram(type, &drawn.dtype, choose);
@@ -264,6 +272,7 @@ std::optional<OpCase> DrawOpCase(const std::string& type, uint64_t seed) {
   std::vector<ProgramInput> arriving;
   AppendGradients(*made, &arriving);
   drawn.program = std::move(made->program);
+  if (id.filling > 0) choose = Choices(first ^ id.filling * 0xd1342543de82ef95);
   const bool each = choose.OneIn(3);  // each input has a class of its own
   const Numbers all = AnyNumbers(choose);
   drawn.numbers = each ? "several classes" : kNames[static_cast<size_t>(all)];

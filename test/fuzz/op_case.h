@@ -29,7 +29,16 @@ struct OpCase {
   std::string numbers;  // the class of their values: "huge", "nan", ...
 };
 
-// The same for the same type and seed. nullopt: nothing that the op's shape rule accepts was found.
-std::optional<OpCase> DrawOpCase(const std::string& type, uint64_t seed);
+// A case: the type and the seed decide the shapes, attrs and dtype; `filling` then decides the
+// values, of which there are as many fillings as wanted.
+struct OpCaseId {
+  std::string type;
+  uint64_t seed = 1, filling = 0;
+};
+// The options of op_numbers that repeat it: "--types=softmax --seed=17".
+std::string ToOptions(const OpCaseId& id);
+
+// The same for the same id. nullopt: nothing that the op's shape rule accepts was found.
+std::optional<OpCase> DrawOpCase(const OpCaseId& id);
 
 }  // namespace coracle

@@ -194,9 +194,8 @@ bool Agree(Kind kind, Kind wanted, double t) {
 
 class OpComparison {
  public:
-  OpComparison(const OpDesc& op, const OpCase& drawn, const std::string& type, uint64_t seed,
-               OpErrors& errors)
-      : op_(op), drawn_(drawn), type_(type), seed_(seed), errors_(errors) {}
+  OpComparison(const OpDesc& op, const OpCase& drawn, const OpCaseId& id, OpErrors& errors)
+      : op_(op), drawn_(drawn), id_(id), errors_(errors) {}
 
   void Compare(const Outcome& fast, const Outcome& plain, const Truths& truths) {
     ++errors_.cases;
@@ -336,7 +335,7 @@ class OpComparison {
                  const Where& where) {
     if (error > worst) {
       worst = error;
-      record = {1, type_, seed_, Describe(where())};
+      record = {1, id_, Describe(where())};
     }
     if (error > kFar) Note(kind, where());
   }
@@ -352,15 +351,13 @@ class OpComparison {
   void Note(const std::string& kind, const std::string& where) { noted_.emplace(kind, where); }
   void AddCase(OpDefect& defect, const std::string& where) const {
     if (defect.cases++ > 0) return;
-    defect.drawn_for = type_;
-    defect.seed = seed_;
+    defect.first = id_;
     defect.text = Describe(where);
   }
 
   const OpDesc& op_;
   const OpCase& drawn_;
-  const std::string& type_;
-  uint64_t seed_;
+  const OpCaseId& id_;
   OpErrors& errors_;
   std::map<std::string, std::string> noted_;
 };
@@ -384,16 +381,16 @@ void Add(const OpErrors& from, OpErrors& to) {
 
 }  // namespace
 
-bool OpErrorTable::Run(const std::string& type, uint64_t seed) {
+bool OpErrorTable::Run(const OpCaseId& id) {
   const auto limits =
       std::make_shared<ResourceLimits>(ResourceOptions{uint64_t{256} << 20, 10, {}});
   const ScopedLimits scoped(limits);
-  std::optional<OpCase> drawn = DrawOpCase(type, seed);
+  std::optional<OpCase> drawn = DrawOpCase(id);
   if (!drawn) return false;
   const ProgramDesc wide = InDouble(drawn->program);
   const bool is_float = IsFloating(drawn->dtype), has_truth = drawn->dtype != DType::kFloat64;
   const double epsilon = is_float ? RangeOf(drawn->dtype).epsilon : 0x1p-23;
-  Choices choose(seed);
+  Choices choose(id.seed + id.filling);
   const BlockDesc& block = drawn->program.Root();
   const Truths of_program = has_truth && is_float && block.NumOps() > 1
                                 ? TruthsOfProgram(wide, drawn->values, epsilon, choose)
@@ -408,7 +405,7 @@ bool OpErrorTable::Run(const std::string& type, uint64_t seed) {
       const Truths truths = has_truth && plain.error.empty()
                                 ? TruthsOf(wide.Root().op(i), inputs, epsilon, choose)
                                 : Truths();
-      OpComparison comparison(op, *drawn, type, seed, found[{op.type(), drawn->dtype}]);
+      OpComparison comparison(op, *drawn, id, found[{op.type(), drawn->dtype}]);
       comparison.Compare(fast, plain, truths);
       if (i > 0) comparison.CompareInProgram(plain, of_program);
     }

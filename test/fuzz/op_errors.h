@@ -16,8 +16,7 @@ namespace coracle {
 // A difference that is not a matter of rounding: the first case that shows it, and their number.
 struct OpDefect {
   uint64_t cases = 0;
-  std::string drawn_for;  // the type of the case, which may differ from the op's: a gradient op
-  uint64_t seed = 0;
+  OpCaseId first;  // its type may differ from the op's: a gradient op
   std::string text;
 };
 
@@ -35,8 +34,8 @@ class OpErrorTable {
  public:
   using Key = std::pair<std::string, DType>;
 
-  // Runs the case that DrawOpCase(type, seed) makes. False: it makes none.
-  bool Run(const std::string& type, uint64_t seed);
+  // Runs the case that DrawOpCase(id) makes. False: it makes none.
+  bool Run(const OpCaseId& id);
 
   std::map<Key, OpErrors> rows() const;
   uint64_t cases() const;

@@ -18,8 +18,10 @@
 #include <thread>
 #include <vector>
 
-DEFINE_uint64(count, 0, "cases of each op; 0: as many as --seconds allow");
-DEFINE_uint64(seed, 1, "of the first case of each op; the others follow");
+DEFINE_uint64(count, 0, "programs of each op, with random shapes; 0: as many as --seconds allow");
+DEFINE_uint64(seed, 1, "of the first program of each op; the others follow");
+DEFINE_uint64(values, 1, "fillings of each program with values");
+DEFINE_uint64(filling, 0, "the first filling");
 DEFINE_double(seconds, 10, "without --count: when to stop");
 DEFINE_int32(threads, 1, "threads, each of which runs cases");
 DEFINE_string(types, "", "op types to draw, separated by commas; none: all");
@@ -29,21 +31,20 @@ DEFINE_bool(show, false, "print the programs and their inputs");
 namespace coracle {
 namespace {
 
-thread_local const std::string* current_type = nullptr;
-thread_local uint64_t current_seed = 0;
+thread_local OpCaseId current;
 
 void OnSignal(int signal) {
-  std::fprintf(stderr, "\nto repeat: op_numbers --types=%s --seed=%llu --count=1\n",
-               current_type ? current_type->c_str() : "",
-               static_cast<unsigned long long>(current_seed));
+  std::fprintf(stderr, "\nto repeat: op_numbers --types=%s --seed=%llu --filling=%llu --count=1\n",
+               current.type.c_str(), static_cast<unsigned long long>(current.seed),
+               static_cast<unsigned long long>(current.filling));
   std::signal(signal, SIG_DFL);
   std::raise(signal);
 }
 
-void Show(const std::string& type, uint64_t seed) {
-  const auto drawn = DrawOpCase(type, seed);
-  if (!drawn) return fmt::print("{} {}: no case\n", type, seed);
-  fmt::print("{} {}: {} of {}\n{}\n", type, seed, drawn->numbers, ToString(drawn->dtype),
+void Show(const OpCaseId& id) {
+  const auto drawn = DrawOpCase(id);
+  if (!drawn) return fmt::print("{}: no case\n", ToOptions(id));
+  fmt::print("{}: {} of {}\n{}\n", ToOptions(id), drawn->numbers, ToString(drawn->dtype),
              PrintProgram(drawn->program));
   for (const auto& [name, value] : drawn->values) {
     const auto* tensor = std::get_if<Tensor>(&value);
@@ -78,17 +79,17 @@ class Runner {
   }
 
   void Work() {
-    for (uint64_t k = next_++; !IsOver(k / types_.size()); k = next_++) {
-      const std::string& type = types_[k % types_.size()];
-      current_type = &type;
-      current_seed = FLAGS_seed + k / types_.size();
+    const uint64_t values = std::max<uint64_t>(FLAGS_values, 1);
+    for (uint64_t k = next_++; !IsOver(k / types_.size() / values); k = next_++) {
+      const uint64_t round = k / types_.size();
+      current = {types_[k % types_.size()], FLAGS_seed + round / values,
+                 FLAGS_filling + round % values};
       try {
-        if (FLAGS_show) Show(type, current_seed);
-        table_.Run(type, current_seed);
+        if (FLAGS_show) Show(current);
+        table_.Run(current);
       } catch (const std::exception& error) {
         ++failures_;
-        fmt::print("to repeat: op_numbers --types={} --seed={} --count=1\n  {}\n", type,
-                   current_seed, error.what());
+        fmt::print("to repeat: op_numbers {} --count=1\n  {}\n", ToOptions(current), error.what());
       }
     }
   }
@@ -98,14 +99,14 @@ class Runner {
     for (const auto& [key, errors] : rows) {
       elements += errors.elements;
       if (errors.measured)
-        fmt::print("{:40} {:9} {:7} cases: fast {:9.3g} ({} {}), reference {:9.3g} ({} {})\n",
-                   key.first, ToString(key.second), errors.cases, errors.fast,
-                   errors.worst_fast.drawn_for, errors.worst_fast.seed, errors.plain,
-                   errors.worst_plain.drawn_for, errors.worst_plain.seed);
+        fmt::print("{:40} {:9} {:7} cases: fast {:9.3g} ({}), reference {:9.3g} ({})\n", key.first,
+                   ToString(key.second), errors.cases, errors.fast,
+                   ToOptions(errors.worst_fast.first), errors.plain,
+                   ToOptions(errors.worst_plain.first));
       for (const auto& [kind, defect] : errors.defects)
-        fmt::print("DEFECT {} {}: {} ({} of {} cases), --types={} --seed={}\n    {}\n", key.first,
-                   ToString(key.second), kind, defect.cases, errors.cases, defect.drawn_for,
-                   defect.seed, defect.text);
+        fmt::print("DEFECT {} {}: {} ({} of {} cases), {}\n    {}\n", key.first,
+                   ToString(key.second), kind, defect.cases, errors.cases, ToOptions(defect.first),
+                   defect.text);
     }
     fmt::print("{} cases, {} results, {} failures\n", table_.cases(), elements, failures_.load());
   }

@@ -20,15 +20,30 @@ Instruction sets: {}.
 
 ```
 build/test/fuzz/op_numbers --seconds=420 --threads=2 --markdown=docs/numbers.md
+build/test/fuzz/op_numbers --count=500 --values=4 --threads=2 --markdown=numbers.md   # a night
 build/test/fuzz/op_numbers --types=softmax --seed=17 --count=1 --show   # repeats a case
 ```
 
-A case is an op with inputs from one of these classes, or from several: ordinary numbers, numbers up
-to 1000, huge ones (up to the largest of the type), large, small, tiny and subnormal ones, zeros of
-both signs, infinities, nans, one value everywhere, and mixtures. Integers are at the ends of their
-type. Half of the cases have up to two long dimensions (up to 130), so that vector loops run with
-their remainders. Each op runs three times: with its fast kernel, with its reference kernel, and with
-its reference kernel in float64 on the same numbers. The last one is called the truth.
+## A case
+
+A case has three parts. The name of an op type and a seed decide the first two, and the number of a
+filling decides the third:
+
+1. A program of one op of that type: its optional slots, attrs and dtype, and the shapes of its
+   inputs. Half of the programs have up to two long dimensions (up to 130), so that vector loops run
+   with their remainders. An input has at most 32768 elements.
+2. The gradient ops that backward appends for all floating-point inputs, if the op has a gradient.
+   The gradients that arrive are inputs, too.
+3. The values of all inputs, from one of these classes, or each input from a class of its own:
+   ordinary numbers, numbers up to 1000, huge ones (up to the largest of the type), large, small,
+   tiny and subnormal ones, zeros of both signs, infinities, nans, one value everywhere, and
+   mixtures. A class fills all elements, or one in four of them. Integers are at the ends of their
+   type.
+
+`--count` is the number of programs of each op, `--seed` the first seed, and `--values` the number
+of fillings of each program (1 without it). The same options give the same cases on any number of
+threads. Each op of a case runs three times: with its fast kernel, with its reference kernel, and
+with its reference kernel in float64 on the same numbers. The last one is called the truth.
 
 ## The error
 
@@ -106,8 +121,8 @@ std::string NumbersPage(const OpErrorRows& rows, uint64_t cases) {
   page += kDifferences;
   for (const auto& [key, errors] : rows) {
     for (const auto& [kind, defect] : errors.defects)
-      page += fmt::format("| {} | {} | {} | {} | `--types={} --seed={}` |\n", key.first,
-                          ToString(key.second), kind, defect.cases, defect.drawn_for, defect.seed);
+      page += fmt::format("| {} | {} | {} | {} | `{}` |\n", key.first, ToString(key.second), kind,
+                          defect.cases, ToOptions(defect.first));
   }
   return page;
 }

@@ -41,8 +41,7 @@ void ExpectWithin(const OpErrorTable::Key& key, const OpErrors& errors, const Nu
   for (const auto& [kind, defect] : errors.defects) {
     if (!fast && !kind.starts_with("reference")) continue;
     EXPECT_TRUE(limits.differences.count({key.first, kind}))
-        << kind << ", op_numbers --types=" << defect.drawn_for << " --seed=" << defect.seed
-        << " --count=1 --show\n"
+        << kind << ", op_numbers " << ToOptions(defect.first) << " --count=1 --show\n"
         << defect.text;
   }
 }
@@ -53,7 +52,7 @@ TEST(OpNumbers, WithinTheLimitsOfThePage) {
   const uint64_t cases = UnderSanitizer() ? 1 : kCases;
   OpErrorTable table;
   for (const std::string& type : DrawnTypes()) {
-    for (uint64_t seed = 1; seed <= cases; ++seed) table.Run(type, seed);
+    for (uint64_t seed = 1; seed <= cases; ++seed) table.Run({type, seed});
   }
   EXPECT_GT(table.cases(), 400 * cases);
   const bool fast = limits.instruction_sets == InstructionSets();
