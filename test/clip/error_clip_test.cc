@@ -232,6 +232,30 @@ TEST(UserErrorClip, Acts) {
   for (size_t i = 0; i < a.size(); ++i) EXPECT_EQ(b[i], a[i] * 0.5);
 }
 
+// The user's ops see the true gradient, without the scale, in any dtype.
+TEST(UserErrorClip, ActsUnderLossScaling) {
+  for (const DType dtype : {DType::kFloat16, DType::kBFloat16, DType::kFloat32, DType::kFloat64}) {
+    ProgramDesc program;
+    BlockDesc& root = program.Root();
+    root.Var("g").SetMeta({VarType::kLoDTensor, dtype, {2}, 0});
+    root.Var("by").SetMeta({VarType::kLoDTensor, DType::kFloat32, {1}, 0});
+    root.Var("ok").SetMeta({VarType::kLoDTensor, DType::kBool, {1}, 0});
+    AppendScaledErrorClip(root, Damp(0.5), "g", "by", "ok",
+                          [](const std::string&, const auto& append) { append(); });
+    root.ForEachOp([](OpDesc& op) {
+      if (op.type() == "t_mul") op.SetType("elementwise_mul");
+    });
+    VarValues env;
+    env["g"] = Tensor::Of<float>({2}, {16, -3}).Cast(dtype);
+    env["by"] = Tensor::Of<float>({1}, {4});
+    env["ok"] = Tensor::Of<bool>({1}, {true});
+    Interpret(root, DefaultOps(), env);
+    EXPECT_EQ(std::get<Tensor>(env.at("g")).dtype(), dtype);
+    EXPECT_EQ(Values(env, "g"), (std::vector<double>{8, -1.5})) << ToString(dtype);
+    EXPECT_TRUE(std::get<Tensor>(env.at("ok")).Item<bool>());
+  }
+}
+
 TEST(UserErrorClip, SurvivesBinaryAndText) {
   RegisterDamp();
   Chain chain(false);

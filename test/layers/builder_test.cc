@@ -236,6 +236,17 @@ TEST_F(BuilderTest, LayerNormSizesItsParameters) {
   EXPECT_FALSE(main.Root().FindVar("layer_norm_1.w_0"));
 }
 
+TEST_F(BuilderTest, NormsHaveTheirEpsilon) {
+  const Variable x = net.Data("x", {-1, 3, 4, 4});
+  const auto epsilon = [&] { return LastOp().GetAttr<float>("epsilon", 0); };
+  net.BatchNorm(x, {.epsilon = 0.25f});
+  EXPECT_EQ(epsilon(), 0.25f);
+  net.LayerNorm(x, {.epsilon = 0.5f});
+  EXPECT_EQ(epsilon(), 0.5f);
+  net.InstanceNorm(x, {.epsilon = 0.0005f});
+  EXPECT_EQ(epsilon(), 0.0005f);
+}
+
 TEST_F(BuilderTest, Embedding) {
   Variable ids = net.Data("ids", {-1, 7}, DType::kInt64);
   Variable out = net.Embedding(ids, {.num_embeddings = 100, .embedding_dim = 8, .padding_idx = -1});

@@ -1,6 +1,7 @@
 #include <coracle/executor/executor.h>
 #include <coracle/framework/base/resource_limits.h>
 #include <coracle/framework/ir/op.h>
+#include <coracle/framework/ir/origin.h>
 #include <coracle/framework/op/op_registry.h>
 #include <coracle/passes/passes.h>
 #include <fmt/format.h>
@@ -75,6 +76,16 @@ TEST(MergeUpdates, OneOpForAllParameters) {
   Parameters net({3, 5, 2});
   for (int i : {0, 1, 2}) net.Momentum(i);
   EXPECT_EQ(Ops{"momentum p0 p1 p2"}, net.Merged());
+}
+
+// An error of the merged op may come from any of them.
+TEST(MergeUpdates, ItHasTheOriginsOfAll) {
+  Parameters net({3, 5, 2});
+  for (int i : {0, 1, 2}) net.Momentum(i);
+  SetOrigins(net.program);
+  RunPasses(net.program, PassContext{DefaultOps(), {}, {}}, {"merge_updates"});
+  ASSERT_EQ(net.program.Root().NumOps(), 1u);
+  EXPECT_EQ(DescribePlaces(OriginsOf(net.program.Root().op(0))), "ops 0, 1 and 2 of block 0");
 }
 
 TEST(MergeUpdates, OtherAttrsAreAnotherOp) {
