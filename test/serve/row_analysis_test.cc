@@ -523,9 +523,13 @@ TEST_F(JoinedRuns, OfConcatenatedChannels) {
       Executor().Run(model.startup, scope);
       const std::string path = folder_.path + "/" + std::to_string(2 * int{pool} + int{open});
       SaveInferenceModel(path, {"x"}, {"y"}, model.main, scope);
-      EXPECT_EQ(Runs(path, Pictures(8, {1, 3, 12, 10}), true), 1u) << path;
+      EXPECT_EQ(Runs(path, Pictures(8, {1, 3, 12, 10})), 1u) << path;
     }
   }
+  // Nothing is added up here, so that each answer has the bits of a run alone.
+  const std::string path = folder_.path + "/doubled";
+  SaveInferenceModel(path, {"x"}, {"y"}, Doubled({-1, 3, 4, 4}, {-1, 6, 4, 4}, 1).main, Scope());
+  EXPECT_EQ(Runs(path, Pictures(8, {1, 3, 4, 4}), true), 1u);
 }
 
 // Two requests of a row each would get rows of each other.
