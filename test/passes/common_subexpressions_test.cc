@@ -36,6 +36,16 @@ TEST(CommonSubexpressions, NearMisses) {
     Add(p, "a", "b", "y");
     EXPECT_EQ(After(p), p.Listing());
   }
+  for (const char* with : {"a", "b"}) {  // an attr that only one of them has
+    OpProgram p;
+    p.Data("x", {-1, 3});
+    for (const char* out : {"a", "b"})
+      p.Unary("scale", "x", out,
+              std::string_view(out) == with ? AttrList{{"scale", 2.0f}} : AttrList());
+    Add(p, "a", "b", "y");
+    EXPECT_EQ(After(p), p.Listing());
+    p.ExpectSame({"y"});
+  }
   {  // another input, and inputs that change places
     OpProgram p;
     p.Data("x", {-1, 3});
