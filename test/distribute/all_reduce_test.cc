@@ -399,6 +399,23 @@ TEST(AllReduceOfPrograms, StatesWithAnotherStartStayWhole) {
             0u);
 }
 
+// A state that another op reads has to be whole.
+TEST(AllReduceOfPrograms, StatesThatOthersReadStayWhole) {
+  const Case c{.name = "", .feeds = {}, .net = Mlp, .train = With<Momentum>(MomentumOptions{})};
+  StepPrograms programs = Make(c);
+  BlockDesc& root = programs.main.Root();
+  const OpDesc& update = root.op(root.NumOps() - 1);
+  ASSERT_EQ(update.type(), "momentum");
+  const std::string velocity = update.Input("Velocity").at(0);
+  root.Var("seen").SetMeta(root.FindVar(velocity)->meta());
+  root.AppendOp("assign", {{"X", {velocity}}}, {{"Out", {"seen"}}},
+                {{kOpRoleAttr, int32_t{kOptimize}}});
+  const auto report = InsertAllReduce(programs.main, programs.startup,
+                                      {.nranks = 2, .shard_state = true, .shard_least = 1});
+  EXPECT_FALSE(report.states.empty());
+  EXPECT_TRUE(root.FindVar(velocity));
+}
+
 // If a rank needs only its part of gradients, they are scattered as soon as they are complete,
 // while backward continues.
 TEST(AllReduceOfPrograms, ScattersBesideBackward) {
