@@ -32,7 +32,7 @@ double MultiplyAdds(const OpDesc& op) {
     if (spec && spec->multiply_adds) return spec->multiply_adds(OpShapes(*spec, op, false));
     if (forward && forward->multiply_adds)
       return forward->multiply_adds(OpShapes(*forward, op, true)) * Gradients(*forward, op);
-  } catch (const Error&) {  // an attr of another type, in a program that nobody has verified
+  } catch (const Error&) {  // an attr of another type, in a program that was not verified
   }
   return 0;
 }

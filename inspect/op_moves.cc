@@ -10,7 +10,7 @@ using Numbers = std::vector<int>;
 
 size_t Index(int i) { return static_cast<size_t>(i); }
 
-// Tells for each number whether it belongs to one chosen longest increasing subsequence.
+// Returns for each number whether it belongs to one chosen longest increasing subsequence.
 std::vector<bool> LongestIncreasing(const Numbers& numbers) {
   Numbers ends;  // by length - 1: the position of the smallest possible last number
   Numbers previous(numbers.size(), -1);

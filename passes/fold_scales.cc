@@ -283,7 +283,7 @@ class ScaleFolder {
     return op && used_.count(op) == 0 ? op : nullptr;
   }
 
-  // A constant may be the X of a step, whose LoD is that of X.
+  // The output of a step has the LoD of X, which may be a constant.
   bool KeepsLod(const AffineStep& step) const {
     return step.op->Input("X")[0] == step.x || !lod_.MayHaveLod(step.x);
   }

@@ -95,8 +95,8 @@ class AttentionWriter {
 class Stretches {
  public:
   bool Meet(const std::pair<size_t, size_t>& stretch) const {
-    const auto behind = ends_.upper_bound(stretch.second);
-    return behind != ends_.begin() && std::prev(behind)->second >= stretch.first;
+    const auto next = ends_.upper_bound(stretch.second);
+    return next != ends_.begin() && std::prev(next)->second >= stretch.first;
   }
   void Add(std::pair<size_t, size_t> stretch) {
     while (Meet(stretch)) {

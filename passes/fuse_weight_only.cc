@@ -281,7 +281,7 @@ class WeightOnly {
     OpDesc dequantize = *scene_.block().Uses(op.Input("W")[0]).writers[0];
     dequantize.SetInput("X", {numbers});
     dequantize.SetOutput("Out", {op.Output("Out")[0]});
-    // Padding has the number 0, which stands for 0 if its scale is 0.
+    // Padding has the number 0, which means 0 if its scale is 0.
     const bool pads = scene_.SpecOf(op).AttrOf<int64_t>(op, "padding_idx") != -1 && m->zero;
     if (pads && m->block == 0 && m->axis == 1) return;
     bool selected = false;

@@ -85,7 +85,7 @@ bool LimitsNothing(const Bounds& bounds, const QuantizedForm& form) {
 }
 
 // Whether the epilogue can give integers of that form. Drops an activation that the limits of the
-// integers imply; a range that is narrower than that of the dtype becomes an activation.
+// integers imply; a range that is narrower than the dtype's becomes an activation.
 bool AdaptTo(const QuantizedForm& form, QuantizedEpilogue& epilogue) {
   if (!form.HasOneScale() || !form.HasPositiveScales()) return false;
   const auto bounds = BoundsOf(epilogue.activation);

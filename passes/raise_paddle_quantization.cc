@@ -9,8 +9,8 @@
 //   z = conv2d(q, v)
 //
 // The range s of 8 bits is the step s / 127 here. Paddle computes the quotient in double, and
-// affine_quantize in float32, so that an integer may differ by one where the quotient is, but for
-// rounding, halfway between two. A nan becomes the least integer.
+// affine_quantize in float32, so that an integer may differ by one where the quotient is about
+// halfway between two integers. A nan becomes the least integer.
 
 #include <coracle/operators/quantize/quantize.h>
 #include <coracle/passes/match.h>

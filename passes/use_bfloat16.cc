@@ -194,8 +194,8 @@ class BFloat16User {
            StaysFinite(*filter, filter->Cast(DType::kBFloat16));
   }
 
-  // Whether the convolution computes so many products for each number that it reads or writes that
-  // it gains more than converting these numbers costs. Winograd's method, which only float32 has,
+  // Whether the convolution gains more than the conversion of its inputs and outputs costs, by its
+  // products for each number that it reads or writes. Winograd's method, which only float32 has,
   // needs a quarter of the products.
   bool Pays(const OpDesc& op) const {
     const OpSpec& spec = context_.ops.Get(op.type());

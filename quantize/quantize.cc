@@ -1,5 +1,6 @@
 #include <coracle/framework/base/regex.h>
 #include <coracle/framework/base/text.h>
+#include <coracle/passes/value_flow.h>
 #include <coracle/quantize/equalize.h>
 #include <coracle/quantize/measure.h>
 #include <coracle/quantize/quantize.h>
@@ -29,11 +30,6 @@ LayerRules RulesOf(const QuantizeOptions& options) {
   rules.without_weight =
       options.products_of_activations && options.scheme != QuantScheme::kWeightOnly;
   return rules;
-}
-
-bool IsFloat(const FloatModel& model, const std::string& name) {
-  const VarDesc* var = model.program.Root().FindVar(name);
-  return var && var->type() == VarType::kLoDTensor && var->dtype() == DType::kFloat32;
 }
 
 // Throws for a number that names no value of an enumeration, which has `count` of them.
@@ -232,7 +228,8 @@ void ModelQuantizer::State::Measure(const Candidate& candidate, const QuantizedP
   // Results such as a loss would hide most errors, so they count only without such layers.
   if (compared.names.size() == layers) {
     for (const std::string& name : candidate.model.fetches)
-      if (IsFloat(candidate.model, name)) compared.names.emplace_back(name, "");
+      if (DTypeOfTensor(candidate.model.program.Root(), name) == DType::kFloat32)
+        compared.names.emplace_back(name, "");
   }
   const std::vector<NoiseOf> noise = MeasureNoise(compared, feeds, options.compile, *ops);
   std::map<std::string, const NoiseOf*> by_name;

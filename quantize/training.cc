@@ -6,6 +6,7 @@
 #include <coracle/framework/ir/role.h>
 #include <coracle/framework/op/writer.h>
 #include <coracle/optimizer/mixed_precision.h>
+#include <coracle/passes/value_flow.h>
 #include <coracle/quantize/fake_ops.h>
 #include <coracle/quantize/op_kinds.h>
 #include <fmt/format.h>
@@ -90,18 +91,13 @@ class TrainingProducts {
   }
 
  private:
-  bool IsFloat(const VarDesc* var) const {
-    return var && var->type() == VarType::kLoDTensor && var->dtype() == DType::kFloat32;
-  }
   bool IsWeight(const std::string& name) const {
-    const VarDesc* var = root_.FindVar(name);
-    return IsFloat(var) && var->is_parameter() && root_.Uses(name).writers.empty() &&
-           !written_inside_.count(name);
+    return DTypeOfTensor(root_, name) == DType::kFloat32 && root_.FindVar(name)->is_parameter() &&
+           root_.Uses(name).writers.empty() && !written_inside_.count(name);
   }
   bool IsActivation(const std::string& name) const {
-    const VarDesc* var = root_.FindVar(name);
-    return IsFloat(var) && !var->persistable() && root_.Uses(name).writers.size() <= 1 &&
-           !written_inside_.count(name);
+    return DTypeOfTensor(root_, name) == DType::kFloat32 && !root_.FindVar(name)->persistable() &&
+           root_.Uses(name).writers.size() <= 1 && !written_inside_.count(name);
   }
 
   std::optional<RoundedProduct> ProductOf(size_t i) const {

@@ -61,7 +61,7 @@ bool IsLiteral(const std::string& word) {
 }
 
 // The text of a usage after `begin`, up to a blank or bracket: "text|pbtxt" after "--format=".
-std::string UsageBehind(const std::string& usage, const std::string& begin) {
+std::string UsageAfter(const std::string& usage, const std::string& begin) {
   const size_t at = usage.find(begin);
   if (at == usage.npos) return "";
   const size_t from = at + begin.size();
@@ -84,7 +84,7 @@ void AddFiles(const Strings& endings, NextWords* next) {
 // Adds the choices "a|b" of the usage, or file names if the usage or the flag's help
 // mentions files.
 void AddValues(const std::string& flag, const Command* command, NextWords* next) {
-  const std::string shown = command ? UsageBehind(command->usage, "--" + flag + "=") : "";
+  const std::string shown = command ? UsageAfter(command->usage, "--" + flag + "=") : "";
   const Strings choices = Split(shown, '|');
   if (choices.size() > 1 && std::all_of(choices.begin(), choices.end(), IsLiteral))
     return AddWords(choices, next);

@@ -10,6 +10,7 @@
 #include <coracle/tools/pass_report.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <utility>
@@ -95,10 +96,8 @@ std::map<std::string, Types> TypesOfFiles() {
 }
 
 bool Meets(const Types& a, const Types& b) {
-  for (const std::string& type : a) {
-    if (b.count(type) > 0) return true;
-  }
-  return false;
+  return std::any_of(a.begin(), a.end(),
+                     [&](const std::string& type) { return b.count(type) > 0; });
 }
 
 }  // namespace

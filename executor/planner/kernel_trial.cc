@@ -15,7 +15,7 @@
 namespace coracle::inline internal {
 namespace {
 
-constexpr int kRuns = 5;                 // besides a first run, which is not timed
+constexpr int kRuns = 5;                 // after a first run, which is not timed
 constexpr double kEnoughSeconds = 0.05;  // for one way
 // Maximum time of another way, relative to the way that the rules prefer.
 constexpr double kWorthLeaving = 0.95;

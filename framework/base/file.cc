@@ -79,7 +79,7 @@ bool IsStream(const std::string& path) {
 }
 
 // The target of a symbolic link, so that writing does not replace the link.
-std::string BehindLink(const std::string& path) {
+std::string TargetOfLink(const std::string& path) {
   std::error_code error;
   if (!fs::is_symlink(path, error)) return path;
   fs::path target = fs::canonical(path, error);
@@ -121,6 +121,30 @@ void Replace(NotedTemporary& noted, const std::string& fresh, const std::string&
   }
   std::error_code ignored;
   if (!old.empty()) fs::remove_all(old, ignored);
+}
+
+// Makes a temporary directory in `parent` for f(noted, temporary), which moves its contents to
+// `path`. If f throws, removes it.
+template <class F>
+void WithTemporaryDirectory(const std::string& parent, const std::string& path, const F& f) {
+  NotedTemporary noted;
+  std::string temporary;  // set before the directory is made
+  const Temporary made = CreateTemporary([&](const std::string& name) {
+    temporary = parent + "/" + name;
+    return noted.Create(AT_FDCWD, temporary, [&] { return ::mkdir(temporary.c_str(), 0777); });
+  });
+  if (made.result < 0) ThrowErrno("write directory", path, errno);
+  std::error_code ignored;
+  try {
+    f(noted, temporary);
+  } catch (const fs::filesystem_error& e) {
+    fs::remove_all(temporary, ignored);
+    throw Error(ErrorCode::kIo,
+                fmt::format("cannot write directory {}: {}", Quote(path, 300), e.code().message()));
+  } catch (...) {
+    fs::remove_all(temporary, ignored);
+    throw;
+  }
 }
 
 }  // namespace
@@ -181,7 +205,7 @@ struct StagedFile::State {
 
   void OpenTemporary() {
     if (path.find('\0') != std::string::npos) ThrowErrno("write", path, EINVAL);
-    target = BehindLink(path);
+    target = TargetOfLink(path);
     const std::string parent = ParentOf(target);
     std::string there;  // made before the file, so that no failed allocation leaves it
     const Temporary made = CreateTemporary([&](const std::string& name) {
@@ -236,29 +260,14 @@ void WriteDirectoryAtomic(const std::string& path,
   while (target.size() > 1 && target.back() == '/') target.pop_back();
   const std::string parent = ParentOf(target);
   MakeDirectories(parent);
-  NotedTemporary noted;
-  std::string temporary;  // set before the directory is made
-  const Temporary made = CreateTemporary([&](const std::string& name) {
-    temporary = parent + "/" + name;
-    return noted.Create(AT_FDCWD, temporary, [&] { return ::mkdir(temporary.c_str(), 0777); });
-  });
-  if (made.result < 0) ThrowErrno("write directory", path, errno);
-  std::error_code error;
-  try {
+  WithTemporaryDirectory(parent, path, [&](NotedTemporary& noted, const std::string& temporary) {
     fill(temporary);
     for (const auto& entry : fs::recursive_directory_iterator(temporary)) {
       if (entry.is_regular_file()) SyncFileAt(entry.path().string());
     }
     SyncDirectory(temporary);
     Replace(noted, temporary, target);
-  } catch (const fs::filesystem_error& e) {
-    fs::remove_all(temporary, error);
-    throw Error(ErrorCode::kIo,
-                fmt::format("cannot write directory {}: {}", Quote(path, 300), e.code().message()));
-  } catch (...) {
-    fs::remove_all(temporary, error);
-    throw;
-  }
+  });
   SyncDirectory(parent);
 }
 
@@ -284,7 +293,7 @@ void MoveFiles(const std::string& from, const std::string& to, const std::string
   std::stable_partition(files.begin(), files.end(),
                         [&](const fs::path& file) { return file != last; });
   for (const fs::path& file : files)
-    MoveFile((fs::path(from) / file).string(), BehindLink((fs::path(to) / file).string()));
+    MoveFile((fs::path(from) / file).string(), TargetOfLink((fs::path(to) / file).string()));
 }
 
 }  // namespace
@@ -292,28 +301,17 @@ void MoveFiles(const std::string& from, const std::string& to, const std::string
 void WriteFilesTogether(const std::string& directory,
                         const std::function<void(const std::string&)>& fill,
                         const std::string& last) {
-  NotedTemporary noted;
-  std::string temporary;  // set before the directory is made
-  const Temporary made = CreateTemporary([&](const std::string& name) {
-    temporary = directory + "/" + name;
-    return noted.Create(AT_FDCWD, temporary, [&] { return ::mkdir(temporary.c_str(), 0777); });
-  });
-  if (made.result < 0) ThrowErrno("write directory", directory, errno);
-  std::error_code ignored;
-  try {
+  const auto move = [&](NotedTemporary& noted, const std::string& temporary) {
     fill(temporary);
-    const BlockedSignals blocked;  // until the empty directory is noted
-    noted.Publish(directory, [&] { MoveFiles(temporary, directory, last); });
-    noted.Note(AT_FDCWD, temporary);
-  } catch (const fs::filesystem_error& e) {
+    {
+      const BlockedSignals blocked;  // until the empty directory is noted
+      noted.Publish(directory, [&] { MoveFiles(temporary, directory, last); });
+      noted.Note(AT_FDCWD, temporary);
+    }
+    std::error_code ignored;
     fs::remove_all(temporary, ignored);
-    throw Error(ErrorCode::kIo, fmt::format("cannot write directory {}: {}", Quote(directory, 300),
-                                            e.code().message()));
-  } catch (...) {
-    fs::remove_all(temporary, ignored);
-    throw;
-  }
-  fs::remove_all(temporary, ignored);
+  };
+  WithTemporaryDirectory(directory, directory, move);
   SyncDirectory(directory);
 }
 

@@ -74,7 +74,7 @@ void CopyLod(Workspace& ws, const TensorArg& from, const TensorArg& to) {
   if (ws.LodOf(to) != lod) ws.OutputLod(to) = lod;
 }
 
-// Prepares empty rows for a kernel to fill; their dtype tells the kernel which dtype to produce.
+// Prepares empty rows for a kernel to fill; the kernel produces their dtype.
 void PrepareRows(Workspace& ws, const Pair& pair) {
   VarValue& wide = ws.ValueOf(pair.wide);
   if (std::holds_alternative<SelectedRows>(wide)) return;

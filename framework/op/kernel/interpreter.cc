@@ -106,7 +106,7 @@ VarValue NewOutput(const OpSpec& def, const OpDesc& op, const VarValues& env,
     SelectedRows none;
     Shape shape = meta.shape;
     if (shape.rank() > 0) shape[0] = 0;
-    none.value = Tensor(meta.dtype, shape);  // tells the kernel the dtype
+    none.value = Tensor(meta.dtype, shape);  // the kernel reads the dtype
     return none;
   }
   if (meta.type == VarType::kLoDTensorArray) {

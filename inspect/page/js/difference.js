@@ -60,10 +60,10 @@ function blockPlaces(blocksBefore, blocksAfter, listed) {
   const taken = new Set(listed.map((b) => b.after));
   const equal = blocksAfter.map((b) => b.index).filter((index) => !taken.has(index));
   const places = new Map();
-  let next = 0, behind = blocksAfter.length;
+  let next = 0, last = blocksAfter.length;
   for (const {index} of blocksBefore) {
     const found = listed.find((b) => b.before === index);
-    places.set(index, !found ? equal[next++] : found.after >= 0 ? found.after : behind++);
+    places.set(index, !found ? equal[next++] : found.after >= 0 ? found.after : last++);
   }
   return places;
 }

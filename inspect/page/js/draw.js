@@ -84,9 +84,9 @@ class Painter {
     const marked = view.isMarked(node);
     c.lineWidth = marked ? 2.5 / Math.min(1, view.camera.scale * 1.5) : 1;
     c.strokeStyle = marked ? palette.accent : stroke;
-    if (view.isFound(node) && !marked) c.strokeStyle = palette.changed, c.lineWidth = 2.5;
+    if (view.found.has(node) && !marked) c.strokeStyle = palette.changed, c.lineWidth = 2.5;
     c.stroke();
-    if (this.detail > 0) this.drawLines(node, marked);
+    if (this.detail > 0) this.drawLines(node);
     c.globalAlpha = 1;
   }
   drawLines(node) {
@@ -148,7 +148,7 @@ class Painter {
   }
   drawMarkedEdges() {
     const {context: c, view} = this;
-    for (const {edge, links, color} of view.markedEdges()) {
+    for (const {edge, links, color} of view.marked) {
       c.strokeStyle = color;
       c.lineWidth = Math.max(2, 1.6 / view.camera.scale);
       const ends = edge.points && !edge.home.inColumns ? [edge.points[0], edge.points[edge.points.length - 1]] : null;

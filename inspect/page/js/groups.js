@@ -25,7 +25,7 @@ class GraphNode {
   *ancestors() { for (let node = this.parent; node; node = node.parent) yield node; }
 }
 
-const flatLimit = 420;    // a level with up to so many boxes has no stretches
+const flatLimit = 420;    // a level with at most this many boxes has no stretches
 const mostOutputs = 24;   // number of outputs with boxes, for a program without fetch ops
 const stretchSize = 48;   // ops in a stretch
 const budget = 460;       // number of boxes opened at first

@@ -131,7 +131,6 @@ class View {
     if (!selected) return false;
     return selected.node ? this.tree.visible(selected.node) === node : this.varNodes.has(node);
   }
-  isFound(node) { return this.found.has(node); }
   opacity(node) {
     if (this.path) return this.pathNodes.has(node) || !node.op || node.open ? 1 : 0.25;
     if (this.shown === 'difference' && node.op && !stateOf(node)) return 0.62;
@@ -141,7 +140,6 @@ class View {
     if (this.path) return 0.12;
     return this.marked.length > 0 ? 0.45 : 0.85;
   }
-  markedEdges() { return this.marked; }
 
   // --- selecting ---
 
@@ -170,12 +168,9 @@ class View {
   focusOf(selected) {
     if (!selected) return null;
     if (selected.node) return selected.node;
-    const {writers, readers} = this.usesOf(selected);
+    const {writers, readers} = this.program.usesOf(selected.block, selected.name);
     const ops = [...writers, ...readers].map((op) => this.tree.nodeOf.get(op)).filter(Boolean);
     return ops[0] || null;
-  }
-  usesOf({block, name}) {
-    return this.program.usesOf(block, name);
   }
 
   // The edges of the selection, or of a path.
@@ -187,7 +182,7 @@ class View {
     if (!selected) return;
     let wanted;
     if (selected.kind === 'var') {
-      const uses = this.usesOf(selected);
+      const uses = this.program.usesOf(selected.block, selected.name);
       const ops = new Set([...uses.writers, ...uses.readers].map((op) => this.tree.nodeOf.get(op)));
       ops.forEach((node) => node && this.varNodes.add(this.tree.visible(node)));
       wanted = (link) => link.name === selected.name &&
