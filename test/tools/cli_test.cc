@@ -192,11 +192,13 @@ TEST_F(Cli, Passes) {
   // The old name works as before, and names the new form.
   Expect("coracle passes net.pbtxt --fetch=h", 0,
          {"passes is an old name", "use `coracle opt PROGRAM --for=inference`", "  -1 assign\n"});
+  Expect("coracle passes net.pbtxt --program --json", 2, {"does not mix with --json"});
 }
 
 TEST_F(Cli, Ops) {
   Expect("coracle ops", 0, {"softmax", "gradient"});
   Expect("coracle ops --names", 0, {"\nclip\nclip_by_norm\n"});
+  Expect("coracle ops --names --json", 2, {"give one of --names and --json"});
   Expect("coracle ops clip", 0,
          {"min(max(X, min), max)", "inputs\n  X ", "Min", "required", "by the op clip_grad"});
   Expect("coracle ops sgd", 0, {"none: an update"});

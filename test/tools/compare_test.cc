@@ -281,6 +281,8 @@ TEST_F(Compare, CheckAgainstStoredResults) {
   Expect(run + "--check=wrong.npy --rtol=0.2", 0, {"1 variable within"});
   Expect(run + "--check=in.npz", 1, {"a: float32[1, 3] only in this run", "only in in.npz"});
   Expect(run + "--check=nowhere.npz", 2, {"nowhere.npz"});
+  for (const char* flag : {"--rtol=0", "--atol=1", "--nosame_dtype"})
+    Expect(run + flag, 2, {"--rtol, --atol and --nosame_dtype need --check=FILE"});
 }
 
 // Real models: fast kernels and passes against plain loops.

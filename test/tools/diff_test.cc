@@ -90,6 +90,7 @@ TEST_F(DiffCli, TroubleIsTwo) {
   Expect("mkdir empty && coracle diff m.pb empty", 2, {"holds neither __model__ nor a .pdmodel"});
   Expect("head -c 100 /dev/zero > zeros.pb; coracle diff zeros.pb m.pb", 2, {"zeros.pb"});
   Expect("coracle diff model.pbtxt m.pb --params=a,b", 2, {"--params needs --values"});
+  Expect("coracle diff model.pbtxt m.pb --atol=1", 2, {"--rtol and --atol need --values"});
   Expect("coracle diff model.pbtxt m.pb --values --params=a", 2, {"--params takes A,B"});
   Expect("coracle diff model.pbtxt m.pb --rtol=-1", 2, {"--rtol must not be negative, got -1"});
   Expect("coracle diff model.pbtxt m.pb --value", 2, {"did you mean --values?"});

@@ -89,6 +89,7 @@ TEST_F(HelpCommand, LayersAreListed) {
          {"\nconv2d ", "Convolution (cross-correlation) with a bias for each filter\n", "\nxavier",
           "initializer  ", "\nwhile ", "entry  ", "`coracle layers NAME` describes one\n"});
   Expect("coracle layers --names", 0, {"\nconv2d\n", "\nwhile\n"});
+  Expect("coracle layers --names --json", 2, {"give one of --names and --json"});
   const Json all = Json::parse(Shell("coracle layers --json").text);
   EXPECT_EQ(all["format"], "coracle.layers");
   EXPECT_EQ(all["version"], 1);

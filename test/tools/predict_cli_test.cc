@@ -176,6 +176,8 @@ TEST_F(PredictCli, RefusesWrongUse) {
   Expect("coracle predict town", 2, {"MODEL and ROWS"});
   Expect("coracle predict town town.csv --out=x.txt", 2, {".csv, .jsonl or .npz"});
   Expect("coracle predict town town.csv --top=0", 2, {"--top"});
+  Expect("coracle predict town town.csv --top=2 --probabilities", 2,
+         {"--probabilities shows all classes, --top=N the best N"});
   Expect("coracle predict town town.csv --format=xml", 2,
          {"--format is csv, jsonl, text or requests"});
   Expect("coracle predict town town.csv --format=text", 2, {"does not read texts"});

@@ -179,7 +179,9 @@ TEST_F(View, ShowsJobsSnapshotsAndDifferences) {
     const Json values = program.value("values", Json::object());
     EXPECT_EQ(values.contains("fc_0.w_0"), std::string(shown) == "trained") << program;
   }
-  Expect("coracle view job.pbtxt --params=trained -o k.html", 2, {"--params is for a program"});
+  for (const char* shown : {"job.pbtxt", "trained"})
+    Expect(fmt::format("coracle view {} --params=trained -o k.html", shown), 2,
+           {"--params is for a program"});
 }
 
 TEST_F(View, AModelWhoseParametersAreNotThere) {
@@ -199,6 +201,7 @@ TEST_F(View, RefusesWithAReason) {
   Expect("head -c 100 train.pb > cut.pb; coracle view cut.pb -o a.html", 1, {"cut.pb"});
   Expect("coracle view train.pb -o a.html --of=los", 1, {"'los'", "did you mean loss?"});
   Expect("coracle view train.pb -o a.html --shape=nothing:1", 1, {"nothing"});
+  Expect("coracle view train.pb -o a.html --data_dir=.", 2, {"--data_dir is for a job"});
   Expect("coracle view train.pb -o a.html --times=main.pb", 1,
          {"'main.pb' is not a trace of ops: it is not JSON"});
   Expect(": > t.json; coracle view train.pb -o a.html --times=t.json", 1,

@@ -113,6 +113,8 @@ int RunDiff(const Args& args, const DiffFlags& flags) {
   if (!flags.params.empty() && flags.params.size() != 2)
     throw UsageError("--params takes A,B: the parameters of the first and of the second");
   if (!flags.params.empty() && !flags.values) throw UsageError("--params needs --values");
+  if ((flags.rtol || flags.atol) && !flags.values)
+    throw UsageError("--rtol and --atol need --values");
   const CommandLimits limits(flags.limits, CommandLimits::Time::kCommand);
   return Diff(flags, args);
 }

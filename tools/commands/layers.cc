@@ -76,6 +76,7 @@ std::vector<TextEntry> Find(const std::string& name) {
 
 int RunLayers(const Args& args, const LayersFlags& flags) {
   RequireArgs(args, 0, 1, "at most one layer");
+  if (flags.names && flags.json) throw UsageError("give one of --names and --json");
   const std::vector<TextEntry> entries = args.empty() ? LayerEntries(DefaultOps()) : Find(args[0]);
   if (flags.json) {
     PrintJson(entries);

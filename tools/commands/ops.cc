@@ -263,6 +263,7 @@ int RunOps(const Args& args, const OpsFlags& flags) {
     return WritePages(flags);
   }
   if (!flags.out.empty()) throw UsageError("--out needs --markdown");
+  if (flags.names && flags.json) throw UsageError("give one of --names and --json");
   const auto print = flags.json ? PrintData : Print;
   if (args.empty()) {
     print(flags.json ? JsonOfAll() : flags.names ? Names() : List(flags));

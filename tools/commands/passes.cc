@@ -33,6 +33,8 @@ Fields<PassesFlags> PassesFields() {
 
 int RunPassesCommand(const Args& args, const PassesFlags& flags) {
   RequireArgs(args, 1, 1, "one PROGRAM");
+  if (flags.program && flags.json)
+    throw UsageError("--program prints text, which does not mix with --json");
   const CompileOptions options = CompileOptionsOf(flags.compile);
   const CommandLimits limits(flags.compile.limits, CommandLimits::Time::kCommand);
   const ProgramDesc program = ReadAnyProgram(args[0]);
@@ -47,7 +49,7 @@ int RunPassesCommand(const Args& args, const PassesFlags& flags) {
                                  FetchesToCompile(program, flags.fetch), options, DefaultOps(),
                                  {flags.frozen ? &scope : nullptr, nullptr}, note);
   flags.json ? PrintData(EffectsJson(effects)) : Print(EffectsText(effects));
-  if (flags.program && !flags.json) Print("\n" + ListProgram(compiled.program()));
+  if (flags.program) Print("\n" + ListProgram(compiled.program()));
   return 0;
 }
 

@@ -89,6 +89,8 @@ class Batches {
 
 void CheckFlags(const PredictFlags& flags) {
   if (flags.top < 1) throw UsageError(fmt::format("--top must be at least 1, got {}", flags.top));
+  if (flags.top != 1 && flags.probabilities)
+    throw UsageError("--probabilities shows all classes, --top=N the best N: give one of them");
   if (flags.batch < 0 || flags.batch > 1 << 20)
     throw UsageError(fmt::format("--batch lies between 1 and {}, got {}", 1 << 20, flags.batch));
   if (!flags.out.empty() && flags.out != "-") AnswerFormatOf(flags.out);

@@ -177,6 +177,9 @@ void CheckFlags(const RunFlags& flags, const std::vector<std::string>& args) {
   for (const std::string& out : {flags.out, flags.save_params, flags.save_all})
     streams += out == "-";
   if (streams > 1) throw UsageError("only one output can be standard output");
+  const ToleranceFlags& tolerance = flags.tolerance;
+  if (flags.check.empty() && (tolerance.rtol || tolerance.atol || !tolerance.same_dtype))
+    throw UsageError("--rtol, --atol and --nosame_dtype need --check=FILE");
 }
 
 PreparedProgram Prepare(const RunFlags& flags, ProgramDesc program, const NamedTensors& given,

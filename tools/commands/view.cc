@@ -104,7 +104,11 @@ std::string NameOf(const std::string& path) {
 void ReadInput(const ViewFlags& flags, const std::string& path, bool only_one, Input* input) {
   input->name = NameOf(path);
   const std::string snapshot = path != "-" && IsDirectory(path) ? FindSnapshot(path) : "";
-  if (!snapshot.empty()) return ReadSnapshotInput(snapshot, input);
+  if (!snapshot.empty()) {
+    if (!flags.params.empty())
+      throw UsageError("--params is for a program: a snapshot has its own values");
+    return ReadSnapshotInput(snapshot, input);
+  }
   const std::string file = ProgramFile(path);
   const bool is_job =
       file != "-" && file.ends_with(".pbtxt") && LooksLikeJob(ReadFile(file, kMaxProgramBytes));
@@ -112,6 +116,8 @@ void ReadInput(const ViewFlags& flags, const std::string& path, bool only_one, I
     if (!flags.params.empty()) throw UsageError("--params is for a program, not for a job");
     return ReadJobInput(flags, file, input);
   }
+  if (only_one && !flags.data_dir.empty())
+    throw UsageError("--data_dir is for a job: a program names no data files");
   ReadProgramInput(flags, path, file, only_one, input);
 }
 
