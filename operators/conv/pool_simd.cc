@@ -259,9 +259,19 @@ HWY_INLINE float ScaleOf(const PoolTables& t, int64_t rows, const PoolRange& x) 
   return 1.0f / static_cast<float>(std::max<int64_t>(rows * t.Share(x), 1));
 }
 
+// Whether |x| is at most `limit` everywhere, without a nan.
+HWY_INLINE bool AllWithin(const float* x, int64_t n, float limit) {
+  V largest = hn::Zero(D()), nans = largest;
+  ForChannels(n, [&](int64_t i, int64_t left) HWY_ATTR {
+    const V v = LoadFirst(x + i, left);
+    largest = hn::Max(largest, hn::Abs(v));
+    nans = hn::MulAdd(v, hn::Zero(D()), nans);  // Max may lose a nan
+  });
+  return AllFinite(nans) && hn::AllTrue(D(), hn::Le(largest, hn::Set(D(), limit)));
+}
+
 bool AveragePlane(const PoolTables& t, const float* in, float* row, float* out) {
   const int64_t width = t.g.w.in;
-  bool finite = true;
   ForOutRows(t, [&](const PoolRange& z, const PoolRange& y, int64_t o) HWY_ATTR {
     std::fill_n(row, width, 0.0f);
     ForRowsOf(t.g.InStrides(), z, y, [&](int64_t from) HWY_ATTR {
@@ -276,15 +286,13 @@ bool AveragePlane(const PoolTables& t, const float* in, float* row, float* out) 
       float sum = 0;
       for (int64_t j = x.begin; j < x.end; ++j) sum += row[j];
       out[o + k] = sum * ScaleOf(t, rows, x);
-      finite &= std::isfinite(out[o + k]);
     }
   });
-  return !finite;
+  return !AllWithin(out, t.g.OutPixels(), std::numeric_limits<float>::max());
 }
 
 bool AverageGradPlane(const PoolTables& t, const float* dout, float* row, float* dx) {
   const int64_t width = t.g.w.in;
-  bool small = true;
   std::fill_n(dx, t.g.InPixels(), 0.0f);
   ForOutRows(t, [&](const PoolRange& z, const PoolRange& y, int64_t o) HWY_ATTR {
     std::fill_n(row, width, 0.0f);
@@ -292,7 +300,6 @@ bool AverageGradPlane(const PoolTables& t, const float* dout, float* row, float*
     for (int64_t k = 0; k < t.g.w.out; ++k) {
       const PoolRange& x = t.x[static_cast<size_t>(k)];
       const float share = dout[o + k] * ScaleOf(t, rows, x);
-      small &= std::abs(share) <= kLargestShare;
       for (int64_t j = x.begin; j < x.end; ++j) row[j] += share;
     }
     ForRowsOf(t.g.InStrides(), z, y, [&](int64_t to) HWY_ATTR {
@@ -302,7 +309,7 @@ bool AverageGradPlane(const PoolTables& t, const float* dout, float* row, float*
       });
     });
   });
-  return !small;
+  return !AllWithin(dout, t.g.OutPixels(), kLargestShare);
 }
 
 }  // namespace HWY_NAMESPACE

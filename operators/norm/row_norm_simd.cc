@@ -162,7 +162,8 @@ struct RowGrads {
   const float *x, *dy, *scale;
   int64_t n;
   float *dx, *dscale, *dbias;
-  double *wide_dscale, *wide_dbias;
+  double *wide_dscale, *wide_dbias;  // adjacent
+  bool* wide_used;                   // whether they have been set
 
   double Xh(int64_t e, double mean, double inv) const {
     return (static_cast<double>(x[e]) - mean) * inv;
@@ -175,6 +176,8 @@ struct RowGrads {
 // Adds to the sums in double what `rows` rows have in the columns [c, c + k).
 HWY_NOINLINE void AddWide(const RowGrads& g, int64_t at, int64_t rows, const double* mean,
                           const double* inv, int64_t c, int64_t k) {
+  if (!*g.wide_used) std::fill_n(g.wide_dscale, 2 * g.n, 0.0);
+  *g.wide_used = true;
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t i = c; i < c + k; ++i) {
       const int64_t e = at + r * g.n + i;
@@ -233,7 +236,7 @@ HWY_INLINE void NormGradRows(const RowGrads& g, int64_t at, const double* mean, 
     if (!g.dscale) return;
     dscale = hn::Add(dscale, LoadFirst(g.dscale + c, k));
     dbias = hn::Add(dbias, LoadFirst(g.dbias + c, k));
-    if (HWY_UNLIKELY(!AllFinite(dscale) || !AllFinite(dbias)))
+    if (HWY_UNLIKELY(!AllFinite(hn::Add(dscale, dbias))))  // a nan for opposite infinities
       return AddWide(g, at, R, mean, inv, c, k);
     StoreFirst(dscale, g.dscale + c, k);
     StoreFirst(dbias, g.dbias + c, k);
@@ -257,16 +260,22 @@ HWY_INLINE void NormGradRows(const RowGrads& g, int64_t at, const double* mean, 
   }
   const auto second = [&](int64_t c, int64_t k) HWY_ATTR {
     const V scale = g.scale ? LoadFirst(g.scale + c, k) : one;
+    V dx[R], nans = hn::Zero(D());
     for (int r = 0; r < R; ++r) {
       const int64_t e = at + r * n + c;
       const V xh = hn::Mul(hn::Sub(LoadFirst(g.x + e, k), m[r]), v[r]);
       const V s = hn::Sub(hn::Mul(LoadFirst(g.dy + e, k), scale), sum[r]);
-      const V dx = hn::Mul(v[r], hn::NegMulAdd(xh, along[r], s));
-      if (HWY_LIKELY(AllFinite(dx))) {
-        StoreFirst(dx, g.dx + e, k);
-        continue;
-      }
-      StoreExactly(dx, g.dx + e, k, [&](int64_t i) {
+      dx[r] = hn::Mul(v[r], hn::NegMulAdd(xh, along[r], s));
+      // The product of an infinity or a nan with 0 is a nan.
+      nans = hn::MulAdd(dx[r], hn::Zero(D()), nans);
+    }
+    if (HWY_LIKELY(AllFinite(nans))) {
+      for (int r = 0; r < R; ++r) StoreFirst(dx[r], g.dx + at + r * n + c, k);
+      return;
+    }
+    for (int r = 0; r < R; ++r) {
+      const int64_t e = at + r * n + c;
+      StoreExactly(dx[r], g.dx + e, k, [&](int64_t i) {
         const double rest = g.Scaled(e + i, c + i) - static_cast<double>(means[r]) -
                             g.Xh(e + i, mean[r], inv[r]) * static_cast<double>(alongs[r]);
         return inv[r] * rest;
@@ -281,7 +290,7 @@ HWY_INLINE void NormGradRows(const RowGrads& g, int64_t at, const double* mean, 
 // stored. The sums of bias follow those of scale.
 void NormGradPart(const float* x, const float* dy, int64_t rows, int64_t n, const float* scale,
                   const double* mean, const double* inv, float* dx, float* dscale,
-                  double* wide_dscale) {
+                  double* wide_dscale, bool* wide_used) {
   constexpr int kRows = 4;
   const RowGrads g{x,
                    dy,
@@ -291,7 +300,8 @@ void NormGradPart(const float* x, const float* dy, int64_t rows, int64_t n, cons
                    dscale,
                    dscale ? dscale + n : nullptr,
                    wide_dscale,
-                   wide_dscale ? wide_dscale + n : nullptr};
+                   wide_dscale ? wide_dscale + n : nullptr,
+                   wide_used};
   int64_t r = 0;
   for (; r + kRows <= rows; r += kRows) NormGradRows<kRows>(g, r * n, mean + r, inv + r);
   for (; r < rows; ++r) NormGradRows<1>(g, r * n, mean + r, inv + r);
@@ -310,6 +320,7 @@ HWY_EXPORT(NormGradPart);
 HWY_EXPORT(AddTerms);
 HWY_EXPORT(EndGrad);
 
+constexpr int64_t kMostNormChunks = 32;  // of NormChunks
 // Elements that stay in the first-level cache from one loop to the next.
 constexpr int64_t kNear = 2048;
 // Rows of such a piece, a multiple of the rows that NormGradPart processes at a time.
@@ -362,18 +373,18 @@ void RowNormGrad(int64_t rows, int64_t columns, const float* x, const float* sca
   const auto finish = HWY_DYNAMIC_DISPATCH(EndGrad);
   const bool ends = dx && (end.add || end.copy);
   const int64_t chunks = NormChunks(rows, columns), piece = ends ? RowsOfPiece(columns) : rows;
+  bool used[kMostNormChunks] = {};  // for each chunk, whether it has sums in double
   double* wide = dscale ? reinterpret_cast<double*>(scratch + 2 * chunks * columns) : nullptr;
   ParallelFor(chunks, 1, [&](int64_t from, int64_t to) {
     for (int64_t k = from; k < to; ++k) {
       float* own = dscale ? scratch + 2 * k * columns : nullptr;
       double* own_wide = wide ? wide + 2 * k * columns : nullptr;
       if (own) std::fill(own, own + 2 * columns, 0.0f);
-      if (own) std::fill(own_wide, own_wide + 2 * columns, 0.0);
       const int64_t last = rows * (k + 1) / chunks;
       for (int64_t first = rows * k / chunks; first < last; first += piece) {
         const int64_t at = first * columns, count = std::min(piece, last - first);
         grad(x + at, dy + at, count, columns, scale, mean + first, inv + first,
-             dx ? dx + at : nullptr, own, own_wide);
+             dx ? dx + at : nullptr, own, own_wide, &used[k]);
         if (!ends) continue;
         finish(dx + at, count * columns, end.add ? end.add + at : nullptr,
                end.copy ? end.copy + at : nullptr, end.mask ? end.mask + at : nullptr, end.factor);
@@ -387,8 +398,10 @@ void RowNormGrad(int64_t rows, int64_t columns, const float* x, const float* sca
     double sums[2][kBlock] = {};
     for (int64_t k = 0; k < 2 * chunks; ++k) {
       for (int64_t i = 0; i < n; ++i)
-        sums[k % 2][i] +=
-            static_cast<double>(scratch[k * columns + from + i]) + wide[k * columns + from + i];
+        sums[k % 2][i] += static_cast<double>(scratch[k * columns + from + i]);
+    }
+    for (int64_t k = 0; k < 2 * chunks; ++k) {
+      for (int64_t i = 0; used[k / 2] && i < n; ++i) sums[k % 2][i] += wide[k * columns + from + i];
     }
     for (int64_t i = 0; i < n; ++i) {
       dscale[from + i] = static_cast<float>(sums[0][i]);

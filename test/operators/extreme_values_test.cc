@@ -285,6 +285,9 @@ TEST(ExtremeValues, SummedGradients) {
   ExpectRight("fc_gradients",
               {{"Input", Drawn({9, 3}, 1e-9, 4)}, {"W", Drawn({3, 40}, 1, 5)}, {"Out@GRAD", dout}},
               {}, {"Bias@GRAD"}, 1e-6);
+  ExpectRight("layer_norm_grad",
+              {{"X", x}, {"Y@GRAD", dout}, {"Scale", Tensor::Full<float>({40}, 1e-3f)}}, {},
+              {"Bias@GRAD"}, 1e-6);
 }
 
 // The same for embeddings, whose rows are added one by one.
