@@ -54,7 +54,7 @@ struct SampleAxis {
   // not move with the RoI.
   bool At(int64_t i, double* place, bool* moves) const {
     const double at = first + static_cast<double>(i) * step, last = static_cast<double>(limit - 1);
-    if (!(at >= -0.5 && at <= last + 0.5)) return false;
+    if (limit < 1 || !(at >= -0.5 && at <= last + 0.5)) return false;
     *moves = at >= 0 && at <= last;
     *place = std::min(std::max(at, 0.0), last);
     return true;

@@ -53,6 +53,20 @@ TEST(DeformablePsroiPooling, Values) {
       .Expect("TopCount", {2, 1, 1, 1}, {4, 0});
 }
 
+// A map without rows has no sample, not even at its border.
+TEST(DeformablePsroiPooling, EmptyMap) {
+  for (const Shape& map : {Shape{1, 1, 0, 2}, Shape{1, 1, 2, 0}}) {
+    Pool(1, 1, 1)
+        .Attr("no_trans", true)
+        .Attr("group_size", Ints{1, 1})
+        .Input("Input", map, {})
+        .Input("ROIs", {1, 4}, {0, 0, 0, 0})
+        .RandomInput("Trans", {1, 2, 1, 1})
+        .Expect("Output", {1, 1, 1, 1}, {0})
+        .Expect("TopCount", {1, 1, 1, 1}, {0});
+  }
+}
+
 TEST(DeformablePsroiPooling, Gradients) {
   // Two classes of one channel, shifts for each of two parts.
   Pool(2, 2, 3, {1, 2})
