@@ -249,4 +249,14 @@ TEST(StepWindow, GoesOnAfterSaveAndLoad) {
   StepWindow other("loss", {{"acc", "accuracy"}}, 4);
   ExpectContains(ErrorOf([&] { other.Load(whole.Save()); }), "metric_1 is missing");
 }
+
+TEST(StepWindow, AShorterOneTakesTheNewestLosses) {
+  StepWindow four("loss", {}, 4), two("loss", {}, 2), eight("loss", {}, 8);
+  Shown(four, {4, 2, 6, 8, 1, 3});
+  two.Load(four.Save());
+  EXPECT_DOUBLE_EQ(two.MeanLoss(), 2);
+  EXPECT_DOUBLE_EQ(Shown(two, {9})[0], 6);
+  eight.Load(four.Save());
+  EXPECT_DOUBLE_EQ(eight.MeanLoss(), 4.5);
+}
 }  // namespace coracle::metric_test
