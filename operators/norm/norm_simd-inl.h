@@ -1,5 +1,5 @@
-// Parts of the vectorised loops of norms, for .cc files compiled once per SIMD target
-// (hwy/foreach_target.h).
+// Parts of the vectorised loops of norms, for .cc files that are compiled once for each SIMD target
+// (see hwy/foreach_target.h).
 
 #if defined(CORACLE_OPERATORS_NORM_NORM_SIMD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef CORACLE_OPERATORS_NORM_NORM_SIMD_INL_H_

@@ -61,8 +61,7 @@ HWY_INLINE void RowMoments(const float* x, int64_t n, float shift, double* first
     ShortRowSums(x + i, std::min(n - i, kShortRow), shift, first, second);
 }
 
-// Whether float32 holds 1 / a deviation, so that its products with ordinary numbers have their
-// digits.
+// Whether float32 holds 1 / a deviation, so that products with ordinary numbers have their digits.
 bool IsPlain(double inv) { return inv >= 1e-30 && inv <= 1e10; }
 
 // Writes the first n lanes of v to `to`, except that value(i) gives those that are not finite.
@@ -210,6 +209,47 @@ HWY_INLINE float MeanOfLanes(V v, int64_t n) {
   return static_cast<float>(sum / static_cast<double>(n));
 }
 
+// X@GRAD of R rows, from element `at` on: m and v are the rows' means and inverse deviations, and
+// `means` and `alongs` the means of g and of g xh.
+template <int R>
+HWY_INLINE void WriteGradRows(const RowGrads& g, int64_t at, const double* mean, const double* inv,
+                              const V* m, const V* v, const float* means, const float* alongs) {
+  const int64_t n = g.n, lanes = FloatLanes();
+  const V one = hn::Set(D(), 1.0f);
+  V sum[R], along[R];
+  for (int r = 0; r < R; ++r) {
+    sum[r] = hn::Set(D(), means[r]);
+    along[r] = hn::Set(D(), alongs[r]);
+  }
+  const auto second = [&](int64_t c, int64_t k) HWY_ATTR {
+    const V scale = g.scale ? LoadFirst(g.scale + c, k) : one;
+    V dx[R], nans = hn::Zero(D());
+    for (int r = 0; r < R; ++r) {
+      const int64_t e = at + r * n + c;
+      const V xh = hn::Mul(hn::Sub(LoadFirst(g.x + e, k), m[r]), v[r]);
+      const V s = hn::Sub(hn::Mul(LoadFirst(g.dy + e, k), scale), sum[r]);
+      dx[r] = hn::Mul(v[r], hn::NegMulAdd(xh, along[r], s));
+      // The product of an infinity or a nan with 0 is a nan.
+      nans = hn::MulAdd(dx[r], hn::Zero(D()), nans);
+    }
+    if (HWY_LIKELY(AllFinite(nans))) {
+      for (int r = 0; r < R; ++r) StoreFirst(dx[r], g.dx + at + r * n + c, k);
+      return;
+    }
+    for (int r = 0; r < R; ++r) {
+      const int64_t e = at + r * n + c;
+      StoreExactly(dx[r], g.dx + e, k, [&](int64_t i) {
+        const double rest = g.Scaled(e + i, c + i) - static_cast<double>(means[r]) -
+                            g.Xh(e + i, mean[r], inv[r]) * static_cast<double>(alongs[r]);
+        return inv[r] * rest;
+      });
+    }
+  };
+  int64_t c = 0;
+  for (; c + lanes <= n; c += lanes) second(c, lanes);
+  if (c < n) second(c, n - c);
+}
+
 // Computes R rows of layer_norm's gradient, from element `at` on.
 template <int R>
 HWY_INLINE void NormGradRows(const RowGrads& g, int64_t at, const double* mean, const double* inv) {
@@ -250,40 +290,13 @@ HWY_INLINE void NormGradRows(const RowGrads& g, int64_t at, const double* mean, 
   for (int r = 0; r < R; ++r) {
     means[r] = MeanOfLanes(sum[r], n);
     alongs[r] = MeanOfLanes(along[r], n);
-    sum[r] = hn::Set(D(), means[r]);
-    along[r] = hn::Set(D(), alongs[r]);
     plain &= IsPlain(inv[r]) && std::isfinite(means[r]) && std::isfinite(alongs[r]);
   }
   if (HWY_UNLIKELY(!plain)) {
     for (int r = 0; r < R; ++r) GradRowInDouble(g, at + r * n, mean[r], inv[r]);
     return;
   }
-  const auto second = [&](int64_t c, int64_t k) HWY_ATTR {
-    const V scale = g.scale ? LoadFirst(g.scale + c, k) : one;
-    V dx[R], nans = hn::Zero(D());
-    for (int r = 0; r < R; ++r) {
-      const int64_t e = at + r * n + c;
-      const V xh = hn::Mul(hn::Sub(LoadFirst(g.x + e, k), m[r]), v[r]);
-      const V s = hn::Sub(hn::Mul(LoadFirst(g.dy + e, k), scale), sum[r]);
-      dx[r] = hn::Mul(v[r], hn::NegMulAdd(xh, along[r], s));
-      // The product of an infinity or a nan with 0 is a nan.
-      nans = hn::MulAdd(dx[r], hn::Zero(D()), nans);
-    }
-    if (HWY_LIKELY(AllFinite(nans))) {
-      for (int r = 0; r < R; ++r) StoreFirst(dx[r], g.dx + at + r * n + c, k);
-      return;
-    }
-    for (int r = 0; r < R; ++r) {
-      const int64_t e = at + r * n + c;
-      StoreExactly(dx[r], g.dx + e, k, [&](int64_t i) {
-        const double rest = g.Scaled(e + i, c + i) - static_cast<double>(means[r]) -
-                            g.Xh(e + i, mean[r], inv[r]) * static_cast<double>(alongs[r]);
-        return inv[r] * rest;
-      });
-    }
-  };
-  for (c = 0; c + lanes <= n; c += lanes) second(c, lanes);
-  if (c < n) second(c, n - c);
+  WriteGradRows<R>(g, at, mean, inv, m, v, means, alongs);
 }
 
 // Processes several rows at a time, so that the sums for scale and bias are rarely loaded and

@@ -18,9 +18,8 @@ namespace coracle::extreme_updates_test {
 
 using Wide = long double;
 
-// The new parameter, for a parameter, its gradient and its state, which the formula updates; `size`
-// gets the size of the terms that the parameter is the sum of, if others than the old and the new
-// parameter.
+// The new parameter, for a parameter, its gradient and its state, which the formula updates. `size`
+// gets the size of the largest term, unless that is the old or the new parameter.
 using Formula = std::function<Wide(Wide p, Wide g, Wide* state, Wide* size)>;
 
 struct State {
