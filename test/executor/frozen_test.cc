@@ -188,6 +188,18 @@ TEST_F(Frozen, AnotherPartOfTheMemory) {
   EXPECT_THROW(Run(prepared, scope_), Error);
 }
 
+// The same in the memory of equal elements that took the place of the frozen ones.
+TEST_F(Frozen, AnotherPartOfEqualElements) {
+  PreparedProgram prepared = Prepare();
+  const auto memory = std::shared_ptr<void>(AllocateBytes(4 * sizeof(float), "w"));
+  auto* values = static_cast<float*>(memory.get());
+  for (int i = 0; i < 4; ++i) values[i] = static_cast<float>(2 + i);
+  scope_.Set("w", Tensor::View(DType::kFloat32, {1, 2}, values, memory));
+  EXPECT_EQ(Run(prepared, scope_), kResult);
+  scope_.Set("w", Tensor::View(DType::kFloat32, {1, 2}, values + 2, memory));
+  EXPECT_THROW(Run(prepared, scope_), Error);
+}
+
 TEST_F(Frozen, OwnedParametersAreNotMissed) {
   PreparedProgram prepared = Executor().PrepareOwning(program_, scope_, {"x"}, {"y"});
   EXPECT_FALSE(scope_.Has("w"));
