@@ -52,4 +52,28 @@ TEST(MemoryLayout, ReusesMemoryOverTime) {
   LayOutArena(plan);
   EXPECT_EQ(plan.arena_bytes, 2048u);
 }
+
+// It might write an element before it reads it through its other input.
+TEST(MemorySharing, WhatAnOpReadsTwiceIsNotOverwritten) {
+  for (const size_t times : {1, 2}) {
+    Plan plan;
+    plan.steps.resize(2);
+    for (const size_t i : {0, 1}) {
+      plan.storages.Add(Storage());
+      PlanValue value;
+      value.storage = StorageId(i);
+      value.numel = 4;
+      plan.values.Add(value);
+    }
+    const StepId makes(0), reads(1);
+    const ValueId in(0), out(1);
+    MemoryUsage usage;
+    usage.reads.resize(2);
+    usage.reads[reads].assign(times, in);
+    usage.uses = {{makes, in}, {reads, in}, {reads, out}};
+    usage.sharing = {{reads, in, out, false}};
+    ShareMemory(plan, usage);
+    EXPECT_EQ(plan.values[in].storage == plan.values[out].storage, times == 1) << times;
+  }
+}
 }  // namespace coracle::memory_layout_test
