@@ -111,6 +111,17 @@ TEST(Rename, GradientsFollowWhereAsked) {
   }
 }
 
+// The gradient of a gradient follows the gradient, if that has a new name of its own.
+TEST(Rename, TheLongestNameIsFollowed) {
+  ProgramDesc net;
+  for (const char* name : {"h", "h@GRAD", "h@GRAD@GRAD", "h@OTHER@GRAD"}) net.Root().Var(name);
+  const Renamed renamed = Rename(net, {{"h", "hidden"}, {"h@GRAD", "slope"}}, {.derived = true});
+  EXPECT_EQ(renamed.names, (NamePairs{{"h", "hidden"},
+                                      {"h@GRAD", "slope"},
+                                      {"h@GRAD@GRAD", "slope@GRAD"},
+                                      {"h@OTHER@GRAD", "hidden@OTHER@GRAD"}}));
+}
+
 // A loop, a recurrent net and a branch name variables in their blocks and in attrs.
 TEST(Rename, EveryNameOfAProgramWithBlocks) {
   const std::string text = R"(
