@@ -84,6 +84,8 @@ TEST(ProgramJson, ValuesOfAttrs) {
       {0.1f, "0.1"},
       {1.0f, "1.0"},
       {0.1, "0.1"},
+      {1.2345678f, "1.2345678"},
+      {1.0 / 3, "0.3333333333333333"},
       {std::vector<float>{1.5f, static_cast<float>(inf), -static_cast<float>(inf)},
        R"([1.5,"inf","-inf"])"},
       {std::numeric_limits<float>::quiet_NaN(), "\"nan\""},

@@ -54,6 +54,12 @@ TEST(RoundWeight, RaisesScalesToTheirLeastValues) {
   EXPECT_FLOAT_EQ(rounded.scale.span<float>()[0], 0.01f);
   EXPECT_EQ(rounded.scale.span<float>()[1], 0.1f);
   EXPECT_EQ(rounded.values.span<int8_t>()[2], 13);
+  // A scale of 4 bits, -1 here, keeps its sign.
+  const Tensor negated = Tensor::Of<float>({1, 4}, {8, -7, 3, 1});
+  EXPECT_EQ(RoundWeight(negated, {4, 0, 0}).scale.span<float>()[0], -1);
+  const IntegerWeight raised = RoundWeight(negated, {4, 0, 0}, std::vector<float>{2});
+  EXPECT_EQ(raised.scale.span<float>()[0], -2);
+  EXPECT_EQ(raised.values.span<int8_t>()[0], -4);
 }
 
 // The smallest squared error of any of the scales, by loops over one block.
