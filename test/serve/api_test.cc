@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <latch>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -184,6 +185,25 @@ TEST_F(Api, AnswersAreCounted) {
                       "coracle_http_answers_total{status=\"200\"} 1\n"
                       "coracle_http_answers_total{status=\"408\"} 2\n"),
             text.npos);
+}
+
+TEST_F(Api, AnswersOfSeveralThreadsAreCounted) {
+  constexpr int kEach = 500'000;
+  std::latch begin(4);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      begin.arrive_and_wait();
+      for (int i = 0; i < kEach; ++i) metrics_->CountAnswer(i % 2 == 0 ? 200 : 503);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const std::string text = metrics_->Text();
+  for (const char* status : {"200", "503"}) {
+    const std::string line =
+        fmt::format("coracle_http_answers_total{{status=\"{}\"}} {}\n", status, 2 * kEach);
+    EXPECT_NE(text.find(line), text.npos) << text;
+  }
 }
 
 }  // namespace coracle::api_test
