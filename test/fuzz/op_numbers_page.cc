@@ -42,7 +42,9 @@ filling decides the third:
 
 `--count` is the number of programs of each op, `--seed` the first seed, and `--values` the number
 of fillings of each program (1 without it). The same options give the same cases on any number of
-threads. Each op of a case runs three times: with its fast kernel, with its reference kernel, and
+threads. Two threads ran 54134 cases in 440 seconds, so a million take about two hours and a quarter.
+
+Each op of a case runs three times: with its fast kernel, with its reference kernel, and
 with its reference kernel in float64 on the same numbers. The last one is called the truth.
 
 ## The error
