@@ -488,6 +488,17 @@ TEST(CaffeForks, PspNetsBnTrains) {
   EXPECT_TRUE(Contains(frozen.imported.text, "trainable: false"));
 }
 
+// Without a momentum, the statistics keep 0.999 of their old values.
+TEST(CaffeForks, CudnnsStatisticsMoveByAThousandth) {
+  const Tensor x = Drawn({3, 2, 2, 5});
+  TestNet net(Single({3, 2, 2, 5}, "CuDNNBatchNorm", "cudnn_batch_norm_param { eps: 0.5 }"), true);
+  net.Run({{"data", x}}, "y");
+  double mean = 0;
+  for (int64_t i = 0; i < 60; ++i)
+    if (i / 10 % 2 == 0) mean += At(x, i) / 30;
+  EXPECT_NEAR(At(net.scope.Get("y.mean"), 0), 0.001 * mean, 1e-7);
+}
+
 TEST(CaffeForks, AnUnclearBnIsRefused) {
   EXPECT_TRUE(Contains(Refusal({1, 2, 2, 2}, "BN"), "two versions of BN exist"));
   EXPECT_TRUE(Contains(Refusal({1, 2, 2, 2}, "BN", "bn_param { bn_mode: LEARN frozen: true }"),
