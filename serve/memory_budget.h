@@ -58,7 +58,8 @@ class BudgetShare {
         throw HttpError(413,
                         "the request needs more memory than the server has for all requests "
                         "(--max_memory_mb)");
-      throw HttpError(503, "the server has no memory left for this request; try again later");
+      throw HttpError(503, "the server has no memory left for this request; try again later",
+                      RequestEnd::kFailure);
     }
     bytes_ += bytes;
   }

@@ -148,6 +148,8 @@ TEST_F(Api, TensorsShareMemory) {
   const serve::Response busy = Post(kInfer, Rows(1));
   EXPECT_EQ(busy.status, 503);
   EXPECT_EQ(busy.headers.count("Retry-After"), 1u);
+  EXPECT_EQ(Ended("failure"), 1u);
+  EXPECT_EQ(Ended("queue_full"), 0u);
   memory->Return(9'900);
   // A request that alone takes more has no room at any time.
   const serve::Response large = Post(kInfer, Rows(200));
