@@ -413,7 +413,7 @@ TEST(AllReduceOfPrograms, StatesThatOthersReadStayWhole) {
   const auto report = InsertAllReduce(programs.main, programs.startup,
                                       {.nranks = 2, .shard_state = true, .shard_least = 1});
   EXPECT_FALSE(report.states.empty());
-  EXPECT_TRUE(root.FindVar(velocity));
+  EXPECT_TRUE(programs.main.Root().FindVar(velocity));
 }
 
 // If a rank needs only its part of gradients, they are scattered as soon as they are complete,
