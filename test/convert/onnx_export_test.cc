@@ -308,4 +308,21 @@ TEST(OnnxExport, EveryRowIsAnOpThatThePageLists) {
   else
     EXPECT_EQ(page.substr(begin, end - begin), table);
 }
+
+// The windows of an adaptive pool overlap where the sizes do not divide.
+TEST(OnnxExport, AdaptivePools) {
+  Net net;
+  net.build.Data("x", {1, 1, 1, 7});
+  BlockDesc& block = net.main.Root();
+  const AttrList attrs = {
+      {"pooling_type", "max"}, {"ksize", std::vector<int32_t>{1, 3}}, {"adaptive", true}};
+  block.Var("y").SetShape({1, 1, 1, 3});
+  block.AppendOp("pool2d", {{"X", {"x"}}}, {{"Out", {"y"}}}, attrs);
+  net.Export();
+  Scope scope;
+  const InferenceModel again = ImportOnnx(net.File(), scope);
+  const Tensor x = Tensor::Of<float>({1, 1, 1, 7}, {0, 1, 2, 3, 4, 5, 6});
+  const Tensor y = Executor().PrepareOwning(again.program, scope).Run(scope, {x})[0];
+  EXPECT_TRUE(BitEqual(y, Tensor::Of<float>({1, 1, 1, 3}, {2, 4, 6})));
+}
 }  // namespace coracle::onnx_export_test

@@ -26,6 +26,10 @@ TEST(SequenceExpand, WholeSequences) {
       .Expect("Out", {8}, {1, 2, 1, 2, 3, 4, 3, 4})
       .ExpectLod("Out", {{0, 2, 4, 6, 8}})
       .CheckGradient({"X"});
+  // Without ref_level, the last level counts.
+  Expand({4}, {1, 2, 3, 4}, {}, {{0, 2, 4}, {0, 3, 6, 7, 8}})
+      .Expect("Out", {8}, {1, 1, 1, 2, 2, 2, 3, 4})
+      .CheckGradient({"X"});
   // An empty sequence, and one that is not taken.
   Expand({3}, {1, 2, 3}, {{0, 0, 1, 3}}, {{0, 2, 2, 3}})
       .Expect("Out", {2}, {2, 3})
