@@ -51,6 +51,11 @@ TEST(MulticlassNms, Values) {
       .Input("BBoxes", {1, 4, 4}, kBoxes)
       .Input("Scores", {1, 3, 4}, scores)
       .Expect("Index", {2, 1}, {1, 2});
+  // A score that equals the threshold is too low.
+  Nms("multiclass_nms2", 0.25f, -1, -1)
+      .Input("BBoxes", {1, 4, 4}, kBoxes)
+      .Input("Scores", {1, 3, 4}, scores)
+      .Expect("Index", {3, 1}, {1, 2, 0});
   Nms("multiclass_nms2", 0.2f, 2, -1)
       .Attr("nms_threshold", 0.4f)
       .Attr("background_label", 1)
