@@ -135,7 +135,7 @@ class OpWithRows {
     });
   }
 
-  // Whether a tensor names the axis along which the op works: it may be that of the rows.
+  // Whether a tensor gives the axis of the op. This axis may be the axis of the rows.
   bool ReadsAxis() const { return op_.HasInput("AxisTensor"); }
 
   // Whether the op joins rows of different inputs that do not belong together. The op joins them by

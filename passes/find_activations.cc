@@ -177,7 +177,7 @@ std::optional<Activation> ActivationOf(const Gate& gate, double factor) {
   return hard ? std::optional(Activation{"hard_swish", {}}) : std::nullopt;
 }
 
-// Whether y gets the LoD of x through these ops, each of which passes on the LoD of its input X.
+// Whether these ops pass the LoD of x on to y. Each of them passes on the LoD of its input X.
 bool PassesLod(const std::string& y, const std::string& x, const std::vector<const OpDesc*>& ops) {
   std::string at = y;
   while (at != x) {

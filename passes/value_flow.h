@@ -75,8 +75,8 @@ class ValueFlow {
   bool IsRecomputed(const OpDesc& op) const { return recomputed_.Contain(op); }
   // The only op that writes the temporary; nullptr if it is to be removed.
   OpDesc* WriterOf(const std::string& temporary) const;
-  // The only op that reads the temporary, at one position; nullptr if there is no such op, or if
-  // the op is recomputed.
+  // The only op that reads the temporary, at one position. nullptr if several ops or positions read
+  // it, if none does, or if the op is recomputed.
   const OpDesc* ReaderOf(const std::string& temporary) const;
   // The rank that a variable has for all feeds; -1 if it is unknown. (The program may declare
   // another shape than is fed.)

@@ -100,8 +100,8 @@ class ProgramWriter {
 
 // Whether the op has a function of its own, which writes it.
 bool WriteSpecial(ProgramWriter& writer, const OpDesc& op);
-// Writes the op by a row; false if no row has all its operands, results and attributes. *why says
-// what the row lacks that the op's attributes and operands choose.
+// Writes the op by a row; false if no row has all its operands, results and attributes. Then
+// *why says what is missing in the row that the attributes and operands choose.
 bool WriteByRow(ProgramWriter& writer, const OpDesc& op, std::string* why);
 // Whether Paddle 3 gives rank 0 where the op gives the shape [1] in this slot.
 bool GivesRank0(const ProgramWriter& writer, const OpDesc& op, const std::string& slot);

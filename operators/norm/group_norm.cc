@@ -315,8 +315,8 @@ struct Parts {
   // The first channel of part k.
   int64_t FirstChannel(int64_t k) const { return k % in_sample * channels; }
 
-  // The memory of one part: for each channel two pairs of numbers, the exact r and the four factors
-  // of ChannelGradApply; `scratch` for the loops.
+  // The memory of one part. Each channel has two pairs of numbers, the exact r and the four factors
+  // that ChannelGradApply takes. The loops use `scratch`.
   struct Memory {
     double *moments, *sums, *exact_r, *scratch;
     float *mean, *p, *q, *r;

@@ -171,7 +171,7 @@ struct ChannelFactors {
 // How a sweep computes elements again in double.
 struct LaneRepair {
   const ExactFactors& factors;
-  const float* shift;           // of each channel
+  const float* shift;           // one number for each channel
   int64_t channels, plane = 0;  // channels last: their number; else 0, and the channel
 
   int64_t Channel(int64_t at) const { return channels > 0 ? at % channels : plane; }

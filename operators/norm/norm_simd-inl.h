@@ -61,7 +61,7 @@ class WideParam {
   float wide_[kMaxWidth];
 };
 
-// What a sum over elements adds.
+// The terms of a sum over elements.
 enum SumTerms { kMoments, kGrad, kMaskedByX, kMasked, kMaskedStored };
 
 // dy of the elements from e on, or 0 where it is ignored; x is X - shift.

@@ -300,7 +300,7 @@ HWY_INLINE void NormGradRows(const RowGrads& g, int64_t at, const double* mean, 
 }
 
 // Processes several rows at a time, so that the sums for scale and bias are rarely loaded and
-// stored. The sums of bias follow those of scale.
+// stored. In memory, the sums of bias follow the sums of scale.
 void NormGradPart(const float* x, const float* dy, int64_t rows, int64_t n, const float* scale,
                   const double* mean, const double* inv, float* dx, float* dscale,
                   double* wide_dscale, bool* wide_used) {
@@ -333,7 +333,7 @@ HWY_EXPORT(NormGradPart);
 HWY_EXPORT(AddTerms);
 HWY_EXPORT(EndGrad);
 
-constexpr int64_t kMostNormChunks = 32;  // of NormChunks
+constexpr int64_t kMostNormChunks = 32;  // the limit of NormChunks
 // Elements that stay in the first-level cache from one loop to the next.
 constexpr int64_t kNear = 2048;
 // Rows of such a piece, a multiple of the rows that NormGradPart processes at a time.

@@ -41,9 +41,9 @@ struct Direction {
   bool exclusive;
 };
 
-// Sums kLines lines at once, `apart` from each other, each from its start to its end: the additions
-// within a line depend on each other, those of different lines do not. Sums of floats are doubles:
-// they may leave the range of a float and come back.
+// Sums kLines lines at once, `apart` from each other, each from its start to its end. The additions
+// within a line depend on each other; additions of different lines do not. Floats are summed in
+// double, because a partial sum may leave the range of a float and come back.
 template <int64_t kLines, class T>
 void SumLines(const T* in, T* out, int64_t apart, const Direction& d) {
   using Sum = std::conditional_t<std::is_same_v<T, float>, double, T>;

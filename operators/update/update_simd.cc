@@ -18,8 +18,8 @@ using D = FloatTag;
 // A vector in which a float overflows goes to the plain loop, which computes in double, and so do
 // all elements if float cannot hold a factor.
 
-// Whether the roots of all squares have their digits: with an epsilon that is not next to 0, digits
-// of subnormal squares do not matter.
+// Whether the roots of all squares have their digits: with an epsilon that is not next to 0, lost
+// digits in subnormal squares do not matter.
 HWY_INLINE bool AllHeld(hn::Vec<D> squares, double epsilon) {
   constexpr double kEpsilon = 1e-12;
   if (!AllFinite(squares)) return false;

@@ -24,7 +24,7 @@ class ProgramExporter;
 // did not choose the set. The export starts again with `least`.
 struct OpsetNeeded {
   int least;
-  std::string reason;  // what needs it, and the op
+  std::string reason;  // "attr allow_zero in block 0 op 3 (reshape2 of 'y')"
 };
 
 class OpContext {
