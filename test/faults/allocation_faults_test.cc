@@ -11,14 +11,13 @@
 #include <coracle/layers/builder.h>
 #include <coracle/optimizer/optimizer.h>
 #include <coracle/test/faults/allocations.h>
+#include <coracle/test/faults/in_child.h>
 #include <coracle/test/test_data.h>
 #include <coracle/test/train/picture_files.h>
 #include <coracle/train/data/picture.h>
 #include <coracle/train/run/trainer.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -32,6 +31,7 @@
 
 namespace coracle::allocation_faults_test {
 
+using faults::InChild;
 using faults::ScopedAllocationFault;
 
 // What is tried, in a fresh child each time: `prepare` makes the state, `attempt` is the work
@@ -49,31 +49,6 @@ std::string BytesOf(const std::vector<Tensor>& tensors) {
   std::string bytes;
   for (const Tensor& tensor : tensors) AppendTensor(tensor, &bytes);
   return bytes;
-}
-
-// Runs f in a child, and returns what it returns, or how the child ended.
-std::string InChild(const std::function<std::string()>& f) {
-  int ends[2];
-  if (::pipe(ends) != 0) return "no pipe";
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::close(ends[0]);
-    ::alarm(120);
-    SetLogSink([](MessageLevel, const std::string&) {});
-    const std::string text = f();
-    const bool written = ::write(ends[1], text.data(), text.size()) >= 0;
-    ::_exit(written ? 0 : 1);
-  }
-  ::close(ends[1]);
-  std::string text;
-  char buffer[4096];
-  for (ssize_t got; (got = ::read(ends[0], buffer, sizeof buffer)) > 0;)
-    text.append(buffer, static_cast<size_t>(got));
-  ::close(ends[0]);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  if (WIFSIGNALED(status)) return "ended by signal " + std::to_string(WTERMSIG(status));
-  return status == 0 ? text : "ended with status " + std::to_string(WEXITSTATUS(status));
 }
 
 // The outcome of an attempt whose allocation number `at` fails: "" if all is well.

@@ -5,21 +5,21 @@
 #include <coracle/framework/base/error.h>
 #include <coracle/serve/http_server.h>
 #include <coracle/test/faults/allocations.h>
+#include <coracle/test/faults/in_child.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdint>
-#include <functional>
 #include <string>
 #include <string_view>
 #include <thread>
 
 namespace coracle::serve_faults_test {
 
+using faults::InChild;
 using faults::ScopedAllocationFault;
 
 // What the server at the port answers, up to the first 4 KB. It allocates nothing.
@@ -94,29 +94,6 @@ std::string Outcome(int64_t at, int64_t* count) {
   server.Stop();
   loop.join();
   return problem;
-}
-
-// What f returns in a child, or how the child ended.
-std::string InChild(const std::function<std::string()>& f) {
-  int ends[2];
-  if (::pipe(ends) != 0) return "no pipe";
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::close(ends[0]);
-    ::alarm(60);
-    const std::string text = f();
-    const bool written = ::write(ends[1], text.data(), text.size()) >= 0;
-    ::_exit(written ? 0 : 1);
-  }
-  ::close(ends[1]);
-  std::string text;
-  char buffer[4096];
-  for (ssize_t got; (got = ::read(ends[0], buffer, sizeof buffer)) > 0;)
-    text.append(buffer, static_cast<size_t>(got));
-  ::close(ends[0]);
-  int status = 0;
-  ::waitpid(child, &status, 0);
-  return WIFSIGNALED(status) ? "ended by signal " + std::to_string(WTERMSIG(status)) : text;
 }
 
 TEST(ServeFaults, AServerWithoutMemoryGoesOn) {
